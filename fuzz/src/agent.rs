@@ -14,6 +14,7 @@ use sa_proto::proto::node::update::Kind;
 use sa_server::agent::host::{Host, Name};
 use sa_server::agent::netlink::kernel::{self, Taken};
 use sa_server::agent::netlink::{Messages, Operation, PathUse, Request};
+use sa_server::agent::ping::Pings;
 use sa_server::agent::port::Port;
 
 const OWN: u64 = 0x10;
@@ -43,9 +44,10 @@ pub fn run(input: &[u8]) {
                 if port.handle_update(now, message).is_err() {
                     port.handle_disconnected();
                 }
+                let _ = port.poll_ping(now);
                 assert!(port.table().bytes() <= input.len() + (64 << 10));
             }
-            _ => host.port_mut(0).expect("the host has a port").handle_connected(now),
+            _ => host.port_mut(0).expect("the host has a port").handle_connected(now, now),
         }
     }
 }
@@ -122,8 +124,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
     };
     let records = record.to_vec().into();
     let changes = proto::Changes { destinations: vec![0x20], records };
+    let confirmation = Some(proto::Confirmation { ping: Pings::FIRST, after_ms: -9 });
     let current =
-        proto::Current { session: 1, generation: 1, records: 1, is_known: true, age_ms: 9 };
+        proto::Current { session: 1, generation: 1, records: 1, is_known: true, confirmation };
     let fresh = [
         step(2, &[]),
         message(Kind::Terms(terms)),
@@ -131,7 +134,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         message(Kind::Current(current)),
     ]
     .concat();
-    let beat = proto::Heartbeat { session: 1, generation: 2, age_ms: 7 };
+    let confirmation = Some(proto::Confirmation { ping: 2, after_ms: 0 });
+    let beat = proto::Heartbeat { session: 1, generation: 2, confirmation };
     let changing = message(Kind::Changing(proto::Changing {}));
     vec![
         all.clone(),

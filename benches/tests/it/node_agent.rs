@@ -4,31 +4,28 @@
 //! A pair of sockets stands in for netlink: soft-RoCE's kernel asks no agent.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::net::UdpSocket;
-use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::chaos_support::Dice;
-use crate::support::scrape::{Scrape, get, names};
+use crate::support::agents::{Agent, Served, is_path, query, request};
+use crate::support::scrape::{get, names};
 use crate::support::{Subnet, hosts};
 use benches::fabrics::FAT_TREE_45000;
-use benches::sandbox::{PATIENCE, Program, free_address};
-use ib_mad::transport::udp::{DATAGRAM_LEN, encode};
-use ib_mad::transport::{Address, Packet};
-use ib_mad::types::{Gid, Lid, PKey};
-use ib_mad::wire::mad::{Method, Status};
-use ib_mad::wire::record::PathRecord;
-use ib_mad::wire::record::path::component as path;
-use ib_mad::wire::sa::{SaMad, attribute};
+use benches::sandbox::PATIENCE;
+use ib_mad::types::Gid;
+use ib_mad::wire::mad::Status;
+use ib_mad::wire::sa::SaMad;
+use sa_proto::proto::node as proto;
+use sa_proto::proto::node::update::Kind;
 use sa_proto::snapshot::{RegistryPlane, Version};
-use sa_proto::trust::ClientTrust;
 use sa_server::agent::host::{Host, Name};
+use sa_server::agent::netlink::PathUse;
+use sa_server::agent::netlink::Request;
 use sa_server::agent::netlink::kernel::{self, Taken};
-use sa_server::agent::netlink::{PathUse, Request};
+use sa_server::agent::ping::Pings;
 use sa_server::agent::port::Port;
-use sa_server::agent::runtime::{AgentMetrics, KernelSocket, SharedHost, Source, share, work};
+use sa_server::agent::runtime::{AgentMetrics, SharedHost};
 use sa_server::node::{Follower, Halves};
 use sa_server::serve::responder::{Outcome, Responder, ResponderConfig};
 use sa_server::tables::Tables;
@@ -39,151 +36,6 @@ use sa_server::watch::http;
 const PATHS: u32 = 100_000;
 /// Requests that it has waiting at once.
 const WINDOW: u32 = 64;
-
-/// A responder that serves agents.
-pub(crate) struct Served {
-    _program: Program,
-    front_door: UdpSocket,
-    http: String,
-    pub(crate) agents: String,
-}
-
-impl Served {
-    pub(crate) fn start(subnet: &Subnet) -> Self {
-        Self::start_below(subnet, &subnet.url())
-    }
-
-    /// One that reaches the manager at `url`.
-    pub(crate) fn start_below(subnet: &Subnet, url: &str) -> Self {
-        let (http, agents) = (free_address().to_string(), free_address().to_string());
-        let mut args = vec!["--sm", url, "--transport", "udp", "--listen", "127.0.0.1:0"];
-        args.extend(["--http", &http, "--agents", &agents]);
-        let program = subnet.sandbox.ours("ibsa", "ibsa", &args);
-        program.wait_for("serving generation");
-        let log = program.wait_for("ready for queries");
-        let (_, rest) = log.split_once("front_door=").expect("the line has its address");
-        let front_door = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-        let address = rest.split_whitespace().next().expect("an address");
-        front_door.connect(address).expect("it is on loopback");
-        front_door.set_read_timeout(Some(PATIENCE)).expect("a time limit");
-        Self { _program: program, front_door, http, agents: format!("http://{agents}") }
-    }
-
-    /// The value of a metric.
-    pub(crate) fn metric(&self, name: &str) -> u64 {
-        Scrape::of(&self.http).sum(name)
-    }
-
-    fn requests(&self) -> u64 {
-        Scrape::of(&self.http).sum("ibsa_requests_total")
-    }
-
-    /// What it answers to the query that the kernel sends for a request.
-    pub(crate) fn answer(&self, from: Lid, asked: &Request<'_>) -> Option<[u8; 64]> {
-        let packet = query(from, asked);
-        let datagram = [&encode(&packet.address, packet.carrier.marks)[..], &packet.mad].concat();
-        self.front_door.send(&datagram).expect("it is sent");
-        let mut answer = [0; DATAGRAM_LEN];
-        let len = self.front_door.recv(&mut answer).expect("it answers");
-        let mad = SaMad::new(answer[len - 256..len].first_chunk::<256>().expect("a MAD"));
-        let is_ok = mad.header().status() == Status::OK;
-        is_ok.then(|| *mad.data().first_chunk().expect("a record"))
-    }
-}
-
-/// The query that the kernel sends for a request that no agent answers.
-fn query(from: Lid, asked: &Request<'_>) -> Packet {
-    let mask = path::DGID | path::SGID | path::NUMB_PATH | path::REVERSIBLE | path::PKEY;
-    let mut packet = Packet::to(Address::gsi(from));
-    let mut mad = SaMad::new(&mut packet.mad);
-    mad.write_request(Method::GET, attribute::PATH_RECORD, 77, mask);
-    PathRecord::new(&mut packet.mad[56..])
-        .unwrap()
-        .set_dgid(asked.dgid.unwrap())
-        .set_sgid(asked.sgid.unwrap())
-        .set_numb_path(1)
-        .set_reversible(asked.path_use == PathUse::Reversible)
-        .set_pkey(asked.pkey.unwrap());
-    packet
-}
-
-/// The agent on a thread, with the kernel's end of its socket.
-pub(crate) struct Agent {
-    kernel: UnixDatagram,
-    pub(crate) host: SharedHost,
-    sequence: u32,
-}
-
-impl Agent {
-    pub(crate) fn start(from: &[&str], gid: Gid) -> Self {
-        let trust = ClientTrust::default();
-        let sources: Vec<_> =
-            from.iter().map(|url| Source::new(url, &trust).expect("loopback")).collect();
-        let (kernel, own) = UnixDatagram::pair().expect("a pair of sockets");
-        kernel.set_read_timeout(Some(PATIENCE)).expect("a time limit");
-        let host = share(vec![(Name { device: "mlx5_0".into(), port: 1 }, gid.guid())]);
-        let shared = SharedHost::clone(&host);
-        std::thread::spawn(move || -> io::Error {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime").block_on(async {
-                let socket = KernelSocket::of(own.into()).expect("a datagram socket");
-                work(socket, &sources, &shared).await
-            })
-        });
-        Self { kernel, host, sequence: 0 }
-    }
-
-    fn send(&mut self, asked: &Request<'_>) -> u32 {
-        self.sequence += 1;
-        self.kernel.send(&kernel::request(self.sequence, asked)).expect("the agent listens");
-        self.sequence
-    }
-
-    /// Answers that arrive together.
-    fn receive(&self) -> Vec<(u32, Taken)> {
-        let mut buffer = [0; 64 << 10];
-        let len = self.kernel.recv(&mut buffer).expect("every request is answered");
-        kernel::take(&buffer[..len], PathUse::Reversible)
-    }
-
-    pub(crate) fn ask(&mut self, asked: &Request<'_>) -> Taken {
-        let sequence = self.send(asked);
-        let answers = self.receive();
-        assert_eq!((answers.len(), answers[0].0), (1, sequence));
-        answers[0].1
-    }
-
-    /// Asks until the answer fits.
-    pub(crate) fn ask_until(&mut self, asked: &Request<'_>, fits: impl Fn(Taken) -> bool) -> Taken {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let taken = self.ask(asked);
-            if fits(taken) {
-                return taken;
-            }
-            assert!(Instant::now() < deadline, "{taken:?}");
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    }
-}
-
-pub(crate) fn request(from: Gid, to: Gid) -> Request<'static> {
-    Request {
-        device: b"mlx5_0",
-        port: 1,
-        path_use: PathUse::Reversible,
-        service_id: None,
-        dgid: Some(to),
-        sgid: Some(from),
-        pkey: Some(PKey::DEFAULT_FULL),
-        qos_class: None,
-        tclass: None,
-    }
-}
-
-pub(crate) fn is_path(taken: Taken) -> bool {
-    matches!(taken, Taken::Path(_))
-}
 
 #[tokio::test]
 async fn a_hundred_thousand_paths_cost_no_query_and_equal_the_responders() {
@@ -299,6 +151,16 @@ async fn the_next_responder_is_followed_when_one_ends() {
     agent.ask_until(&asked, is_path);
 }
 
+/// A message of a responder whose manager was asked when the agent connected.
+fn confirmed(message: &proto::Update) -> proto::Update {
+    let mut message = message.clone();
+    if let Some(Kind::Current(current)) = &mut message.kind {
+        let confirmation = proto::Confirmation { ping: Pings::FIRST, after_ms: 0 };
+        current.confirmation = Some(confirmation);
+    }
+    message
+}
+
 /// What an agent and its responder cost at 45,000 hosts, and 10^6 answers compared with the
 /// responder's. For figures, not for CI:
 ///
@@ -323,20 +185,20 @@ fn what_agents_at_45000_hosts_cost() {
     let number = halves.advance(None, Some(&generation.tables));
     let mut follower = Follower::new(own.guid());
     let begun = Instant::now();
-    let messages = follower.update(&halves, &generation, number, Duration::ZERO);
+    let messages = follower.update(&halves, &generation, number);
     let found_in = begun.elapsed();
     let begun = Instant::now();
-    let again = follower.update(&halves, &generation, number, Duration::ZERO);
+    let again = follower.update(&halves, &generation, number);
     assert_eq!(again.iter().count(), 1);
     let found_again_in = begun.elapsed();
     let now = Instant::now();
     let name = Name { device: "mlx5_0".into(), port: 1 };
     let mut host = Host::new(vec![(name, Port::new(own.guid()))]);
     let port = host.port_mut(0).expect("a port");
-    port.handle_connected(now);
+    port.handle_connected(now, now);
     let count = messages.iter().count();
     for message in messages.iter() {
-        port.handle_update(now, message.clone()).expect("the messages fit");
+        port.handle_update(now, confirmed(message)).expect("the messages fit");
     }
     let (applied_in, paths, bytes) = (now.elapsed(), port.table().len(), port.table().bytes());
     println!(

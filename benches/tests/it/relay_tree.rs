@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use crate::node_agent::{Agent, Served, is_path, request};
+use crate::support::agents::{Agent, Served, is_path, request};
 use crate::support::pair::proxy;
 use crate::support::{Host, Subnet, hosts, ibsmctl};
 use benches::sandbox::PATIENCE;

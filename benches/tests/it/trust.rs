@@ -399,7 +399,7 @@ fn an_sm_does_not_start_with_certificates_that_cannot_be_used() {
 
 /// A manager that has just confirmed.
 fn contact() -> Contact {
-    Arc::new(|| Some(Instant::now()))
+    Arc::new(|_| Some(Instant::now()))
 }
 
 /// A responder's service for agents on loopback, without a snapshot.
@@ -414,8 +414,8 @@ fn serve_agents(tls: Option<TlsFiles>) -> (Agents, SocketAddr, Arc<AgentCounters
 async fn follow_paths(
     channel: Channel,
 ) -> Result<tonic::Streaming<sa_proto::proto::node::Update>, tonic::Status> {
-    let request = FollowRequest { port_guid: 7, agent: "node1".into() };
-    Ok(NodePathsClient::new(channel).follow(request).await?.into_inner())
+    let request = FollowRequest { port_guid: 7, agent: "node1".into(), ping: 1 };
+    Ok(NodePathsClient::new(channel).follow(tokio_stream::once(request)).await?.into_inner())
 }
 
 #[tokio::test]

@@ -9,12 +9,18 @@
 //!
 //! While the manager confirms nothing, all responders are equal, and the one followed is kept: it
 //! has the least to send once there is a manager. Others are tried only when that takes long, and
-//! one at a time.
+//! one at a time. The same holds for a responder that does not have the port: in a split fabric
+//! another one may.
+//!
+//! A port that is attached to another switch moves to that switch's responder at once, but only
+//! once in a while: responders have new tables one after the other, and disagree until all have.
 
 use std::time::{Duration, Instant};
 
 use ib_mad::types::Guid;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::sm::Spread;
 
 /// How long a responder is left alone after a failure: at first, and at most for each that there
 /// is, so that an agent makes an attempt in this time.
@@ -23,6 +29,9 @@ const PAUSE_LAST: Duration = Duration::from_secs(5);
 /// How long a responder is followed before one with a higher score is tried again; up to twice as
 /// long, so that agents do not all come back at once to one that was restarted.
 const RETURN_AFTER: Duration = Duration::from_secs(60);
+/// How long a port stays after a move before another for the sake of its switch; up to twice as
+/// long.
+const SETTLE_AFTER: Duration = RETURN_AFTER;
 /// How long the manager may confirm nothing before other responders are tried; up to twice as long.
 const LOOK_AFTER: Duration = Duration::from_secs(10);
 
@@ -37,9 +46,12 @@ pub struct Choice {
     followed: Option<usize>,
     /// When others than the one followed are tried.
     look_at: Option<Instant>,
-    /// Whether the manager confirms nothing.
-    is_unconfirmed: bool,
-    draw: u64,
+    /// Before this, no other is tried at once for the sake of the switch.
+    settles_until: Option<Instant>,
+    /// Whether the one followed is of no use: the manager confirms nothing, or it does not have the
+    /// port.
+    is_unserved: bool,
+    spread: Spread,
 }
 
 #[derive(Debug)]
@@ -66,8 +78,9 @@ impl Choice {
             place: port,
             followed: None,
             look_at: None,
-            is_unconfirmed: false,
-            draw: port.0 | 1,
+            settles_until: None,
+            is_unserved: false,
+            spread: Spread::new(port.0),
         };
         this.sort();
         this
@@ -92,7 +105,7 @@ impl Choice {
     /// Those that are preferred to the one followed, or all others if that is of no use.
     fn wanted(&self) -> impl Iterator<Item = usize> {
         let followed = self.followed;
-        let takes_any = followed.is_none() || self.is_unconfirmed;
+        let takes_any = followed.is_none() || self.is_unserved;
         let before = self.order.iter().take_while(move |at| takes_any || Some(**at) != followed);
         before.copied().filter(move |at| Some(*at) != followed)
     }
@@ -104,7 +117,7 @@ impl Choice {
             return None;
         }
         let is_due = |at: &usize| self.sources[*at].due.is_none_or(|due| due <= now);
-        let is_only_look = self.followed.is_some() && self.is_unconfirmed;
+        let is_only_look = self.followed.is_some() && self.is_unserved;
         // All are equal: the one that was tried longest ago.
         let next = match is_only_look {
             true => self.wanted().filter(is_due).min_by_key(|at| self.sources[*at].due),
@@ -126,14 +139,17 @@ impl Choice {
 
     fn look_later(&mut self, now: Instant) {
         let is_first = self.order.first().copied() == self.followed;
-        let after = if self.is_unconfirmed { LOOK_AFTER } else { RETURN_AFTER };
-        let after = after + self.spread(after);
-        self.look_at = (self.is_unconfirmed || !is_first).then(|| now + after);
+        let after = if self.is_unserved { LOOK_AFTER } else { RETURN_AFTER };
+        let after = after + self.spread.below(after);
+        self.look_at = (self.is_unserved || !is_first).then(|| now + after);
     }
 
     /// The responder accepts, and is followed from now on.
     pub fn handle_followed(&mut self, now: Instant, at: usize) {
-        (self.followed, self.is_unconfirmed) = (Some(at), false);
+        if self.followed.is_some() {
+            self.settles_until = Some(now + SETTLE_AFTER + self.spread.below(SETTLE_AFTER));
+        }
+        (self.followed, self.is_unserved) = (Some(at), false);
         self.look_later(now);
     }
 
@@ -150,7 +166,7 @@ impl Choice {
             (self.followed, self.look_at) = (None, None);
         }
         let Some(pause) = self.sources.get(at).map(|source| source.pause) else { return };
-        let due = now + pause / 2 + self.spread(pause / 2);
+        let due = now + pause / 2 + self.spread.below(pause / 2);
         let last = PAUSE_LAST * self.sources.len() as u32;
         let source = &mut self.sources[at];
         (source.due, source.pause) = (Some(due), (pause * 2).min(last));
@@ -163,27 +179,24 @@ impl Choice {
         }
         self.place = switch;
         self.sort();
-        let is_first = self.order.first().copied() == self.followed;
-        if self.followed.is_some() && !is_first {
-            self.look_at = Some(now);
-        }
-    }
-
-    /// Whether the manager confirms the paths of the responder followed.
-    pub fn handle_confirmed(&mut self, now: Instant, is_confirmed: bool) {
-        if self.is_unconfirmed != is_confirmed || self.followed.is_none() {
+        if self.followed.is_none() {
             return;
         }
-        self.is_unconfirmed = !is_confirmed;
-        self.look_later(now);
+        if self.order.first().copied() == self.followed {
+            self.look_later(now);
+            return;
+        }
+        let due = self.settles_until.map_or(now, |until| until.max(now));
+        self.look_at = Some(self.look_at.map_or(due, |at| at.min(due)));
     }
 
-    /// A time below `most`.
-    fn spread(&mut self, most: Duration) -> Duration {
-        // A linear congruential step: spread is wanted, not randomness.
-        let product = self.draw.wrapping_mul(0x5851_F42D_4C95_7F2D);
-        self.draw = product.wrapping_add(0x1405_7B7E_F767_814F);
-        most.mul_f64((self.draw >> 33) as f64 / (1u64 << 31) as f64)
+    /// Whether the responder followed has the port, and the manager confirms its paths.
+    pub fn handle_served(&mut self, now: Instant, is_served: bool) {
+        if self.is_unserved != is_served || self.followed.is_none() {
+            return;
+        }
+        self.is_unserved = !is_served;
+        self.look_later(now);
     }
 }
 
@@ -281,7 +294,7 @@ mod tests {
     fn without_a_manager_the_responder_is_kept_for_a_while_and_then_all_are_tried() {
         let now = Instant::now();
         let mut choice = following(5, now);
-        choice.handle_confirmed(now, false);
+        choice.handle_served(now, false);
         let due = choice.poll_timeout().unwrap();
         assert!((now + LOOK_AFTER..now + 2 * LOOK_AFTER).contains(&due));
         let (mut tried, mut due) = (Vec::new(), due);
@@ -293,7 +306,54 @@ mod tests {
             due = choice.poll_timeout().unwrap();
         }
         assert_eq!(tried, choice.order()[1..]);
-        choice.handle_confirmed(due, true);
+        choice.handle_served(due, true);
         assert_eq!(choice.poll_timeout(), None);
+    }
+
+    /// Regression: an agent went from one responder to the other as fast as it could connect, while
+    /// only one of them knew that its host had been cabled to another switch.
+    #[test]
+    fn a_port_whose_switch_is_disputed_moves_at_once_but_once_in_a_while() {
+        let start = Instant::now();
+        let first = |switch: u64| Choice::new(Guid(switch), URLS).order()[0];
+        let [old, new] = [11, (12..).find(|new| first(*new) != first(11)).unwrap()];
+        // Each sends the port to the other.
+        let says = |at: usize| Guid(if at == first(old) { new } else { old });
+        for port in 1..=50 {
+            let mut choice = following(port, start);
+            let (mut now, mut moves) = (start, Vec::new());
+            choice.handle_switch(now, says(choice.followed().unwrap()));
+            while now < start + Duration::from_secs(600) {
+                while let Some(next) = choice.poll(now) {
+                    moves.push(now);
+                    assert!(moves.len() < 100, "{moves:?}");
+                    choice.handle_followed(now, next);
+                    choice.handle_switch(now, says(next));
+                }
+                let due = choice.poll_timeout().unwrap();
+                assert!(due > now);
+                now = due;
+            }
+            let is_soon = |pair: &[Instant]| pair[1] < pair[0] + SETTLE_AFTER;
+            assert!(!moves.windows(2).any(is_soon), "{moves:?}");
+            assert!((3..=11).contains(&moves.len()), "{moves:?}");
+        }
+    }
+
+    #[test]
+    fn a_port_that_is_cabled_to_another_switch_moves_at_once() {
+        let now = Instant::now();
+        for port in 1..=20 {
+            let mut choice = following(port, now);
+            choice.handle_switch(now, Guid(1));
+            while let Some(next) = choice.poll(now) {
+                choice.handle_followed(now, next);
+            }
+            let later = now + 2 * SETTLE_AFTER;
+            choice.handle_switch(later, Guid(2));
+            let wanted = choice.order()[0];
+            let next = choice.poll(later);
+            assert!(next == Some(wanted) || choice.followed() == Some(wanted));
+        }
     }
 }

@@ -125,12 +125,14 @@ mod tests {
     use super::*;
     use crate::agent::netlink::kernel::{self, Taken};
     use crate::agent::netlink::{PathUse, Request};
+    use crate::agent::ping::Pings;
     use crate::agent::port::{FENCED_FOR, STALE_AFTER, State, UpdateError};
     use crate::node::{CONTACT_MAX, HEARTBEAT};
     use ib_mad::types::{Gid, Guid, Lid, PKey};
     use ib_mad::wire::record::PathRecord;
     use sa_proto::proto::node as proto;
     use sa_proto::proto::node::update::Kind;
+    use std::time::Duration;
 
     const PREFIX: u64 = 0xFEC0_0000_0000_0001;
     const OWN: u64 = 0x10;
@@ -160,8 +162,13 @@ mod tests {
         record
     }
 
-    fn beat(session: u64, age_ms: u32) -> Kind {
-        Kind::Heartbeat(proto::Heartbeat { session, generation: 2, age_ms })
+    /// The manager was asked so long after the first ping.
+    fn confirmed(after: Duration) -> Option<proto::Confirmation> {
+        Some(proto::Confirmation { ping: Pings::FIRST, after_ms: after.as_millis() as i64 })
+    }
+
+    fn beat(session: u64, confirmation: Option<proto::Confirmation>) -> Kind {
+        Kind::Heartbeat(proto::Heartbeat { session, generation: 2, confirmation })
     }
 
     fn asked() -> Request<'static> {
@@ -187,8 +194,9 @@ mod tests {
     }
 
     fn current_of(session: u64, records: u32) -> Kind {
-        let current = proto::Current { session, generation: 2, records, is_known: true, age_ms: 0 };
-        Kind::Current(current)
+        let confirmation = confirmed(Duration::ZERO);
+        let (generation, is_known) = (2, true);
+        Kind::Current(proto::Current { session, generation, records, is_known, confirmation })
     }
 
     /// A host with one port that has paths to 0x20, and to 0x30 in one direction.
@@ -196,7 +204,7 @@ mod tests {
         let name = Name { device: "mlx5_0".into(), port: 1 };
         let mut host = Host::new(vec![(name, Port::new(Guid(OWN)))]);
         let port = host.port_mut(0).unwrap();
-        port.handle_connected(now);
+        port.handle_connected(now, now);
         let terms = proto::Terms {
             subnet_prefix: PREFIX,
             sources: vec![OWN, ALIAS],
@@ -309,9 +317,9 @@ mod tests {
         assert!(is_answered(&mut host, now));
 
         let late = now + STALE_AFTER;
-        assert!(is_answered(&mut host, late - std::time::Duration::from_nanos(1)));
+        assert!(is_answered(&mut host, late - Duration::from_nanos(1)));
         assert_eq!(left(&mut host, late, &asked()), Reason::Stale);
-        update(host.port_mut(0).unwrap(), late, beat(1, 0));
+        update(host.port_mut(0).unwrap(), late, beat(1, None));
         assert!(is_answered(&mut host, late));
 
         host.port_mut(0).unwrap().handle_disconnected();
@@ -327,15 +335,57 @@ mod tests {
         let last = start + CONTACT_MAX;
         for step in 1..=6 {
             let now = start + HEARTBEAT * step;
-            update(host.port_mut(0).unwrap(), now, beat(1, 500 * step));
+            update(host.port_mut(0).unwrap(), now, beat(1, confirmed(Duration::ZERO)));
             let is_answered = ask(&mut host, now, &asked()) != Taken::AsksSa;
             assert_eq!(is_answered, now < last, "{step}");
         }
         assert_eq!(left(&mut host, last, &asked()), Reason::Unconfirmed);
         assert!(!host.ports()[0].1.is_fresh(last));
-        update(host.port_mut(0).unwrap(), last, beat(2, 100));
+        let lately = CONTACT_MAX - HEARTBEAT;
+        update(host.port_mut(0).unwrap(), last, beat(2, None));
+        assert_eq!(left(&mut host, last, &asked()), Reason::Unconfirmed, "not by this session's");
+        update(host.port_mut(0).unwrap(), last, beat(2, confirmed(lately)));
         assert_eq!(ask(&mut host, last, &asked()), Taken::Path(record(0x20, 0xffff, true)));
         assert_eq!(host.ports()[0].1.version(), (2, 2), "the session of another manager");
+    }
+
+    /// Regression: an agent counted a confirmation from the arrival of its message. It went on for
+    /// ever behind a queue of some seconds, and for 3 s after it had been stopped.
+    #[test]
+    fn a_confirmation_that_was_long_on_its_way_is_old() {
+        let start = Instant::now();
+        let mut host = host(start);
+        let delay = 2 * CONTACT_MAX;
+        for step in 1..40 {
+            // Each message arrives late, and was made when the manager had just confirmed.
+            let made = start + HEARTBEAT * step;
+            let now = made + delay;
+            let port = host.port_mut(0).unwrap();
+            update(port, now, beat(1, confirmed(made - start)));
+            assert!(!port.is_fresh(now), "{step}");
+            assert_eq!(port.poll_ping(now).is_some(), step == 1);
+            assert_eq!(left(&mut host, now, &asked()), Reason::Unconfirmed);
+        }
+    }
+
+    /// Regression: the age of a confirmation was that when an update was made, not when it was
+    /// sent, which may be 30 s later.
+    #[test]
+    fn an_update_that_took_long_is_not_confirmed_as_of_its_arrival() {
+        let start = Instant::now();
+        let mut host = host(start);
+        let port = host.port_mut(0).unwrap();
+        port.handle_connected(start, start);
+        let late = start + CONTACT_MAX;
+        update(port, late, current(0));
+        assert!(!port.is_fresh(late));
+        assert_eq!(port.poll_ping(late), Some(2));
+        let later = late + HEARTBEAT;
+        let confirmation = Some(proto::Confirmation { ping: 2, after_ms: -100 });
+        update(port, later, beat(1, confirmation));
+        assert!(port.is_fresh(later));
+        let until = late - Duration::from_millis(100) + CONTACT_MAX;
+        assert_eq!(port.confirmed_until(), Some(until));
     }
 
     #[test]
@@ -343,18 +393,18 @@ mod tests {
         let now = Instant::now();
         let mut host = host(now);
         let port = host.port_mut(0).unwrap();
-        update(port, now, beat(7, 0));
-        port.handle_connected(now);
+        update(port, now, beat(7, None));
+        port.handle_connected(now, now);
         let refused = |port: &mut Port, now, kind| {
             let update = proto::Update { kind: Some(kind) };
             matches!(port.handle_update(now, update), Err(UpdateError::Session { .. }))
         };
         assert!(refused(port, now, current_of(6, 0)));
         assert_eq!(port.state(), State::Outdated);
-        port.handle_connected(now);
+        port.handle_connected(now, now);
         assert!(!refused(port, now, current_of(7, 0)));
-        assert!(refused(port, now, beat(6, 0)), "nor of one that goes back");
-        port.handle_connected(now);
+        assert!(refused(port, now, beat(6, None)), "nor of one that goes back");
+        port.handle_connected(now, now);
         assert!(!refused(port, now + FENCED_FOR, current_of(6, 0)), "the fabric is split");
     }
 

@@ -6,6 +6,7 @@
 //!
 //! - [`netlink`]: the kernel's messages and the answers, as bytes.
 //! - [`table`]: the paths of one port.
+//! - [`ping`]: when the manager was asked for a confirmation, in this host's time.
 //! - [`port`]: what is known of one port, how current it is, and which requests it answers.
 //! - [`choice`]: which responder a port follows.
 //! - [`host`]: the ports of the host; from a datagram of requests to one of answers.
@@ -16,6 +17,7 @@
 pub mod choice;
 pub mod host;
 pub mod netlink;
+pub mod ping;
 pub mod port;
 pub mod runtime;
 pub mod table;

@@ -3,7 +3,7 @@
 //! A port is *absent* while it has no responder, *outdated* while paths may differ from those that
 //! it holds, and *fresh* otherwise. Only a fresh port answers, only while its responder was heard
 //! within [`STALE_AFTER`], and only while the responder's manager confirmed within [`CONTACT_MAX`]
-//! that these are the latest paths: the responder says how old that confirmation is.
+//! that these are the latest paths: the responder says when it asked, counted from a ping.
 //!
 //! A responder may be cut off from the master and follow one that was replaced. Its session is
 //! lower than one known before, and not followed for [`FENCED_FOR`].
@@ -16,6 +16,7 @@ use sa_proto::proto::node as proto;
 use sa_proto::proto::node::update::Kind;
 
 use super::netlink::{PathUse, Request};
+use super::ping::Pings;
 use super::table::{Record, Table, TableError};
 use crate::node::{CONTACT_MAX, HEARTBEAT};
 
@@ -38,8 +39,9 @@ pub struct Port {
     terms: proto::Terms,
     /// When the responder was heard last.
     heard: Option<Instant>,
-    /// When the responder's manager confirmed these paths last.
+    /// When the responder's manager was asked for the last confirmation of these paths, at least.
     confirmed: Option<Instant>,
+    pings: Option<Pings>,
     version: (u64, u64),
     /// Epoch of the highest session that was heard of, and when.
     highest: Option<(u64, Instant)>,
@@ -164,6 +166,7 @@ impl Port {
             terms: proto::Terms::default(),
             heard: None,
             confirmed: None,
+            pings: None,
             version: (0, 0),
             highest: None,
         }
@@ -194,11 +197,13 @@ impl Port {
         self.heard
     }
 
-    /// A responder is followed from now on.
-    pub fn handle_connected(&mut self, now: Instant) {
+    /// A responder is followed from now on. It was asked at `asked` or later: the request was the
+    /// first ping.
+    pub fn handle_connected(&mut self, now: Instant, asked: Instant) {
         self.handle_disconnected();
         self.state = State::Outdated;
         self.heard = Some(now);
+        self.pings = Some(Pings::new(asked));
     }
 
     /// The responder is followed no more. Its paths are forgotten: the next one sends all.
@@ -216,10 +221,10 @@ impl Port {
         match update.kind.ok_or(UpdateError::Unknown)? {
             Kind::Changing(proto::Changing {}) => self.state = State::Outdated,
             Kind::Heartbeat(beat) => {
-                self.confirm(now, beat.age_ms);
                 if matches!(self.state, State::Fresh { .. }) {
                     self.take_version(now, (beat.session, beat.generation))?;
                 }
+                self.confirm(now, beat.confirmation);
             }
             Kind::Terms(terms) => {
                 self.state = State::Outdated;
@@ -241,17 +246,23 @@ impl Port {
                     return Err(UpdateError::Count { held, sent });
                 }
                 self.take_version(now, (current.session, current.generation))?;
-                self.confirm(now, current.age_ms);
+                self.confirm(now, current.confirmation);
                 self.state = State::Fresh { is_known: current.is_known };
             }
         }
         Ok(())
     }
 
-    /// The manager confirmed the paths so long ago.
-    fn confirm(&mut self, now: Instant, age_ms: u32) {
-        let at = now.checked_sub(Duration::from_millis(age_ms.into()));
+    /// The manager confirmed the paths.
+    fn confirm(&mut self, now: Instant, confirmation: Option<proto::Confirmation>) {
+        let (Some(pings), Some(confirmation)) = (&mut self.pings, confirmation) else { return };
+        let at = pings.handle_confirmation(now, &confirmation);
         self.confirmed = self.confirmed.max(at);
+    }
+
+    /// Number of a ping to be sent to the responder now. To be called after each message of it.
+    pub fn poll_ping(&mut self, now: Instant) -> Option<u64> {
+        self.pings.as_mut()?.poll(now)
     }
 
     /// The paths are of this session and generation.
@@ -261,6 +272,10 @@ impl Port {
         if let Some((known, _)) = self.highest.filter(is_recent) {
             self.state = State::Outdated;
             return Err(UpdateError::Session { offered, known });
+        }
+        if offered != self.version.0 {
+            // That was another manager.
+            self.confirmed = None;
         }
         (self.version, self.highest) = (version, Some((offered, now)));
         Ok(())
@@ -286,6 +301,11 @@ impl Port {
         matches!(self.state, State::Fresh { is_known: true })
             && self.poll_timeout().is_some_and(|due| now < due)
             && self.is_confirmed(now)
+    }
+
+    /// Whether its responder is of use: it has the port, and is known to be up to date.
+    pub fn is_served(&self, now: Instant) -> bool {
+        self.state != State::Fresh { is_known: false } && self.is_confirmed(now)
     }
 
     /// Whether the manager confirmed lately that its responder is up to date.

@@ -84,7 +84,7 @@ impl Finder {
         let lead = first.follower.lead(&shared.halves, generation, number);
         shared.counters.surveys.fetch_add(1, Relaxed);
         for Job { mut follower, done } in group {
-            let messages = follower.follow(generation, &lead, shared.age());
+            let messages = follower.follow(generation, &lead);
             let _ = done.send((follower, Some((messages, Arc::clone(&turn)))));
         }
     }

@@ -3,8 +3,8 @@
 //! Most of it is shared with the other agents of its kind ([`Half`]). Its own are the terms, and
 //! the paths from the port to itself.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ib_mad::types::Guid;
 use sa_proto::proto::node as proto;
@@ -25,8 +25,8 @@ pub struct Follower {
     port: Guid,
     terms: Option<proto::Terms>,
     half: Option<Arc<Half>>,
-    /// Hash of the port's paths to itself.
-    own: u64,
+    /// The port's GUIDs, ascending, with a hash of the paths to each as they were sent.
+    own: Box<[(Guid, u64)]>,
 }
 
 /// Messages for one agent. They are sent in this order.
@@ -84,8 +84,8 @@ impl Follower {
     }
 
     /// The messages after which the agent has the paths of `generation`. `lead` is that of its
-    /// group, and `age` how long ago the manager confirmed the tables.
-    pub fn follow(&mut self, generation: &Generation, lead: &Lead, age: Duration) -> Messages {
+    /// group. The last one is Current, without a confirmation.
+    pub fn follow(&mut self, generation: &Generation, lead: &Lead) -> Messages {
         let mut survey = Survey::new(generation, self.port);
         let mut first = Vec::new();
         let terms = terms(&generation.tables, survey.as_ref());
@@ -93,56 +93,83 @@ impl Follower {
             first.push(update(Kind::Terms(terms.clone())));
             self.terms = Some(terms);
         }
-        let mut names: Vec<Guid> =
-            survey.iter().flat_map(|survey| survey.names().iter().map(|port| port.guid)).collect();
-        names.sort_unstable();
-        let mut own: Vec<(Guid, Vec<u8>)> = Vec::with_capacity(names.len());
-        for (at, guid) in names.into_iter().enumerate() {
-            let mut records = Vec::new();
-            if let Some(survey) = survey.as_mut().filter(|_| at < OWN_MAX) {
-                survey.append_paths(guid, &mut records);
-            }
-            if records.len() > RECORDS_EACH_MAX * size_of::<Record>() {
-                records.clear();
-            }
-            own.push((guid, records));
-        }
-        let hash = own.iter().fold(0, |hash: u64, (guid, records)| {
-            hash.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ guid.0 ^ xxh3_64(records)
-        });
+        let (own, records) = self.own_paths(lead, survey.as_mut());
         let mut last = Vec::new();
-        // The shared messages may have paths to the port as others of its kind have them.
-        let is_replaced = own.iter().any(|(guid, _)| has(&lead.changes, *guid));
-        if is_replaced || hash != self.own {
-            let mut changes = Changes::new(&mut last);
-            own.iter().for_each(|(guid, records)| changes.add(*guid, records));
-            changes.finish();
+        let mut changes = Changes::new(&mut last);
+        let mut of_own = 0;
+        for (guid, records) in &records {
+            if let Ok(at) = own.binary_search_by_key(guid, |(guid, _)| *guid) {
+                of_own += records.len() / size_of::<Record>();
+                // The shared messages may have paths to the port as others of its kind have them.
+                if self.own_hash(*guid) == Some(own[at].1) && !has(&lead.changes, *guid) {
+                    continue;
+                }
+            }
+            changes.add(*guid, records);
         }
+        changes.finish();
         let of_half: usize = own.iter().map(|(guid, _)| lead.half.count(*guid)).sum();
-        let len: usize = own.iter().map(|(_, records)| records.len()).sum();
-        let of_own = len / size_of::<Record>();
         let version = generation.version;
         last.push(update(Kind::Current(proto::Current {
             session: version.session.epoch,
             generation: version.fabric_generation,
             records: (lead.half.records() - of_half + of_own) as u32,
             is_known: survey.is_some(),
-            age_ms: millis(age),
+            confirmation: None,
         })));
-        (self.half, self.own) = (Some(Arc::clone(&lead.half)), hash);
+        (self.half, self.own) = (Some(Arc::clone(&lead.half)), own);
         Messages { first, shared: Arc::clone(&lead.changes), last }
     }
 
+    /// The port's GUIDs with hashes of the paths to them, and these paths. Those to a GUID that was
+    /// one of the port's and is no more are among the latter, as far as the shared messages do not
+    /// have them: none, or those that all others of its kind had before.
+    fn own_paths(
+        &self,
+        lead: &Lead,
+        mut survey: Option<&mut Survey<'_>>,
+    ) -> (Box<[(Guid, u64)]>, BTreeMap<Guid, Vec<u8>>) {
+        let names = survey.iter().flat_map(|survey| survey.names());
+        let mut names: Vec<Guid> = names.map(|port| port.guid).collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut paths_to = |guid: Guid| {
+            let mut records = Vec::new();
+            if let Some(survey) = &mut survey {
+                survey.append_paths(guid, &mut records);
+            }
+            if records.len() > RECORDS_EACH_MAX * size_of::<Record>() {
+                records.clear();
+            }
+            records
+        };
+        let mut records = BTreeMap::new();
+        for (at, guid) in names.iter().enumerate() {
+            let paths = if at < OWN_MAX { paths_to(*guid) } else { Vec::new() };
+            records.insert(*guid, paths);
+        }
+        let hash = |guid: &Guid| (*guid, xxh3_64(&records[guid]));
+        let own = names.iter().map(hash).collect();
+        let is_gone = |guid: &Guid| names.binary_search(guid).is_err();
+        for (guid, _) in self.own.iter().filter(|(guid, _)| is_gone(guid)) {
+            if !has(&lead.changes, *guid) {
+                let is_destination = lead.half.count(*guid) > 0;
+                records.insert(*guid, if is_destination { paths_to(*guid) } else { Vec::new() });
+            }
+        }
+        (own, records)
+    }
+
+    /// Hash of the paths sent to one of the port's GUIDs.
+    fn own_hash(&self, guid: Guid) -> Option<u64> {
+        let at = self.own.binary_search_by_key(&guid, |(guid, _)| *guid).ok()?;
+        Some(self.own[at].1)
+    }
+
     /// The messages for the one agent of its group.
-    pub fn update(
-        &mut self,
-        halves: &Halves,
-        generation: &Generation,
-        number: u64,
-        age: Duration,
-    ) -> Messages {
+    pub fn update(&mut self, halves: &Halves, generation: &Generation, number: u64) -> Messages {
         let lead = self.lead(halves, generation, number);
-        self.follow(generation, &lead, age)
+        self.follow(generation, &lead)
     }
 }
 
@@ -152,9 +179,4 @@ fn has(messages: &[proto::Update], destination: Guid) -> bool {
         Some(Kind::Changes(changes)) => changes.destinations.binary_search(&destination.0).is_ok(),
         _ => false,
     })
-}
-
-/// A time in a message.
-pub(super) fn millis(age: Duration) -> u32 {
-    u32::try_from(age.as_millis()).unwrap_or(u32::MAX)
 }

@@ -21,13 +21,14 @@ use sa_proto::quota::{Full, Place, Places};
 use sa_proto::serve::{
     Acceptor, Access, Call, Caller, Calls, Counters, Gate, Identity, Roles, accept,
 };
-use sa_proto::snapshot::Version;
+use sa_proto::snapshot::{Session, Version};
 use sa_proto::trust::local::LocalRoles;
 use sa_proto::trust::{Role, TlsFiles, TrustError};
 use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use super::finder::{Finder, Job, lock};
 use super::half::Halves;
@@ -44,6 +45,10 @@ const AGENTS_OF_HOST_MAX: usize = 32;
 const OUTBOUND_MAX: usize = 2;
 /// Calls at once on one connection: an agent has one for each port of its host.
 const CALLS_MAX: u32 = 64;
+/// How long an agent may take to name its port.
+const FIRST_TIMEOUT: Duration = Duration::from_secs(2);
+/// Largest request, bytes: a name of a host with room.
+const REQUEST_LEN_MAX: usize = 4 << 10;
 /// How often a silent connection is probed, and how long an answer may take.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -87,6 +92,8 @@ pub struct AgentCounters {
     pub confirmed: AtomicU64,
     /// Agents refused because there were too many, or because the manager had confirmed nothing.
     pub refused: AtomicU64,
+    /// Agents refused because the snapshot does not have their port.
+    pub unknown: AtomicU64,
     /// Agents disconnected because they did not read.
     pub slow: AtomicU64,
     /// Times that the paths of a port were found, for the agents of all ports like it.
@@ -107,9 +114,9 @@ pub struct Agents {
     shared: Arc<Shared>,
 }
 
-/// When the manager was asked, last, for the confirmation by which the tables that are published
-/// are its latest; `None` if it has never given one.
-pub type Contact = Arc<dyn Fn() -> Option<Instant> + Send + Sync>;
+/// When the manager of a session was asked, last, for the confirmation by which this responder's
+/// tables of that session are its latest; `None` if it has given none.
+pub type Contact = Arc<dyn Fn(Session) -> Option<Instant> + Send + Sync>;
 
 /// The tables that were published last.
 #[derive(Clone, Copy, Debug, Default)]
@@ -133,10 +140,74 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// How long ago the manager was in contact.
-    pub(super) fn age(&self) -> Duration {
-        let contact = (self.contact)();
-        contact.map_or(Duration::MAX, |at| Instant::now().saturating_duration_since(at))
+    /// No agents yet. Those that wait for paths will be sent through `jobs`.
+    pub(super) fn new(
+        publisher: Arc<Mutex<Publisher>>,
+        counters: Arc<AgentCounters>,
+        jobs: mpsc::Sender<Job>,
+        contact: Contact,
+    ) -> Self {
+        Self {
+            publisher,
+            published: watch::Sender::new(Published::default()),
+            halves: Halves::default(),
+            tables: Mutex::new(None),
+            counters,
+            places: Places::new(AGENTS_MAX, AGENTS_OF_HOST_MAX),
+            jobs,
+            contact,
+        }
+    }
+
+    /// Has agents follow the generation that was published last.
+    pub(super) fn follow(&self) {
+        let mut reader = lock(&self.publisher).reader();
+        let current = reader.current();
+        let version = current.map_or(Version::NONE, |generation| generation.version);
+        let tables = current.map(|generation| Arc::clone(&generation.tables));
+        drop(reader);
+        let mut last = lock(&self.tables);
+        let is_same = match (&*last, &tables) {
+            (Some(last), Some(now)) => Arc::ptr_eq(last, now),
+            (last, now) => last.is_none() && now.is_none(),
+        };
+        let number = if is_same {
+            self.halves.number()
+        } else {
+            self.halves.advance(last.as_deref(), tables.as_deref())
+        };
+        *last = tables;
+        // Agents are woken only for other tables.
+        self.published.send_if_modified(|published| {
+            let is_other = published.number != number;
+            *published = Published { number, version };
+            is_other
+        });
+    }
+
+    /// What was published last, and when its manager was asked for the confirmation of it. What is
+    /// confirmed has been published before, so that an agent that is current is confirmed, too.
+    pub(super) fn confirmed(&self) -> (Published, Option<Instant>) {
+        let session = self.published.borrow().version.session;
+        let asked = (self.contact)(session);
+        // After that: newer tables may be confirmed that agents do not have.
+        let published = *self.published.borrow();
+        (published, asked.filter(|_| published.version.session == session))
+    }
+
+    /// Whether what was published last has a port, or nothing was published.
+    fn may_know(&self, port: Guid) -> bool {
+        let mut reader = lock(&self.publisher).reader();
+        let known = |tables: &Tables| {
+            tables.end_ports.by_guid(port).is_some_and(|port| port.lid.is_unicast())
+        };
+        reader.current().is_none_or(|generation| known(&generation.tables))
+    }
+
+    /// Whether the manager has confirmed lately what was published last.
+    fn is_confirmed(&self) -> bool {
+        let (_, asked) = self.confirmed();
+        asked.is_some_and(|at| Instant::now().saturating_duration_since(at) < CONTACT_MAX)
     }
 }
 
@@ -169,16 +240,7 @@ impl Agents {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let (jobs, queue) = mpsc::channel(AGENTS_MAX);
-        let shared = Arc::new(Shared {
-            publisher,
-            published: watch::Sender::new(Published::default()),
-            halves: Halves::default(),
-            tables: Mutex::new(None),
-            counters: Arc::clone(&counters),
-            places: Places::new(AGENTS_MAX, AGENTS_OF_HOST_MAX),
-            jobs,
-            contact,
-        });
+        let shared = Arc::new(Shared::new(publisher, Arc::clone(&counters), jobs, contact));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let finder = Finder::new(Arc::clone(&shared), runtime.handle().clone());
         std::thread::Builder::new()
@@ -207,31 +269,10 @@ impl Agents {
     }
 
     /// Has agents follow the generation that was published last, as far as their paths may differ
-    /// from those of the one before. Must be called after each publication.
+    /// from those of the one before. Must be called after each publication, and before a contact
+    /// confirms it.
     pub fn follow(&self) {
-        let shared = &self.shared;
-        let mut reader = lock(&shared.publisher).reader();
-        let current = reader.current();
-        let version = current.map_or(Version::NONE, |generation| generation.version);
-        let tables = current.map(|generation| Arc::clone(&generation.tables));
-        drop(reader);
-        let mut last = lock(&shared.tables);
-        let is_same = match (&*last, &tables) {
-            (Some(last), Some(now)) => Arc::ptr_eq(last, now),
-            (last, now) => last.is_none() && now.is_none(),
-        };
-        let number = if is_same {
-            shared.halves.number()
-        } else {
-            shared.halves.advance(last.as_deref(), tables.as_deref())
-        };
-        *last = tables;
-        // Agents are woken only for other tables.
-        shared.published.send_if_modified(|published| {
-            let is_other = published.number != number;
-            *published = Published { number, version };
-            is_other
-        });
+        self.shared.follow();
     }
 }
 
@@ -241,7 +282,7 @@ async fn watch_contact(shared: Arc<Shared>) {
     let mut was_confirmed = false;
     loop {
         ticks.tick().await;
-        let is_confirmed = shared.age() < CONTACT_MAX;
+        let is_confirmed = shared.is_confirmed();
         shared.counters.confirmed.store(is_confirmed.into(), Relaxed);
         if was_confirmed && !is_confirmed {
             tracing::warn!(
@@ -271,7 +312,10 @@ async fn serve(
         .max_concurrent_streams(CALLS_MAX)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .add_service(proto::node_paths_server::NodePathsServer::new(service))
+        .add_service(
+            proto::node_paths_server::NodePathsServer::new(service)
+                .max_decoding_message_size(REQUEST_LEN_MAX),
+        )
         .serve_with_incoming(accept(listener, acceptor))
         .await?;
     Ok(())
@@ -289,10 +333,10 @@ impl proto::node_paths_server::NodePaths for Service {
 
     async fn follow(
         &self,
-        request: Request<proto::FollowRequest>,
+        request: Request<Streaming<proto::FollowRequest>>,
     ) -> Result<Response<Self::FollowStream>, Status> {
         let counters = &self.shared.counters;
-        if self.shared.age() >= CONTACT_MAX {
+        if !self.shared.is_confirmed() {
             counters.refused.fetch_add(1, Relaxed);
             return Err(Status::unavailable(format!(
                 "the SM has not confirmed for {} s that this responder is up to date",
@@ -316,14 +360,22 @@ impl proto::node_paths_server::NodePaths for Service {
             })
         })?;
         let place = Following::count(place, Arc::clone(counters));
-        let asked = request.into_inner();
+        let mut requests = request.into_inner();
+        let asked = timeout(FIRST_TIMEOUT, requests.message()).await;
+        let asked = asked.map_err(|_| Status::deadline_exceeded("no port was named"))??;
+        let asked = asked.ok_or_else(|| Status::invalid_argument("no port was named"))?;
+        let ping = (asked.ping, Instant::now());
         let agent = printable(&asked.agent.chars().take(64).collect::<String>());
         let port = Guid(asked.port_guid);
+        if !self.shared.may_know(port) {
+            counters.unknown.fetch_add(1, Relaxed);
+            return Err(Status::not_found(format!("the fabric has no port {port}")));
+        }
         if LINES.permits() {
             tracing::info!(?peer, agent, port = %port, "an agent follows the paths of its port");
         }
         let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
-        let task = Task::new(Arc::clone(&self.shared), outbound);
+        let task = Task::new(Arc::clone(&self.shared), outbound, ping, Box::pin(requests));
         tokio::spawn(async move {
             let end = task.run(Follower::new(port)).await;
             if LINES.permits() {

@@ -2,22 +2,25 @@
 //! agent's port, has the thread find what changed, and sends it. One that does not read is
 //! disconnected.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sa_proto::proto::node as proto;
 use sa_proto::proto::node::update::Kind;
 use sa_proto::snapshot::Version;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout_at};
+use tokio::time::{Interval, MissedTickBehavior, interval, timeout_at};
+use tokio_stream::{Stream, StreamExt as _};
 use tonic::Status;
 
 use super::HEARTBEAT;
 use super::finder::{Found, Job, lock};
-use super::follower::{Follower, millis};
+use super::follower::Follower;
 use super::half::update;
 use super::service::Shared;
+use super::survey::Record;
 
 /// How long an agent may take to read a message, and all messages of an update: other agents wait
 /// for the memory.
@@ -36,21 +39,31 @@ pub(super) enum End {
     NoFinder,
 }
 
+/// Requests of an agent after the first.
+pub(super) type Pings =
+    Pin<Box<dyn Stream<Item = Result<proto::FollowRequest, Status>> + Send + Sync>>;
+
 /// The task of one agent.
 pub(super) struct Task {
     shared: Arc<Shared>,
     outbound: mpsc::Sender<Result<proto::Update, Status>>,
+    /// `None` when it sends no more.
+    pings: Option<Pings>,
+    /// The last ping, and when it arrived.
+    ping: (u64, Instant),
     /// The version that its paths are of.
     version: Version,
 }
 
 impl Task {
-    /// Of an agent that reads the other end of `outbound`.
+    /// Of an agent that reads the other end of `outbound`. Its first ping arrived at this time.
     pub(super) fn new(
         shared: Arc<Shared>,
         outbound: mpsc::Sender<Result<proto::Update, Status>>,
+        ping: (u64, Instant),
+        pings: Pings,
     ) -> Self {
-        Self { shared, outbound, version: Version::NONE }
+        Self { shared, outbound, pings: Some(pings), ping, version: Version::NONE }
     }
 
     /// Keeps the agent up to date until it leaves.
@@ -69,17 +82,21 @@ impl Task {
         {
             return end;
         }
+        // One ping is read between two heartbeats: an agent can cause no more work.
+        let mut reads_ping = false;
         loop {
             tokio::select! {
                 changed = published.changed() => if changed.is_err() {
                     return End::NoFinder;
                 },
                 _ = heartbeats.tick() => {
-                    let published = *published.borrow();
-                    if !is_outdated && follower.is_current(published.number) {
-                        self.version = published.version;
-                    }
-                    self.beat();
+                    self.beat(Some(&follower).filter(|_| !is_outdated));
+                    reads_ping = true;
+                    continue;
+                }
+                ping = next_ping(&mut self.pings), if reads_ping => {
+                    self.take_ping(ping);
+                    reads_ping = false;
                     continue;
                 }
                 () = self.outbound.closed() => return End::Left,
@@ -97,7 +114,8 @@ impl Task {
             }
             // A change from now on is found after this one.
             published.mark_unchanged();
-            let found = self.find(follower);
+            let shared = Arc::clone(&self.shared);
+            let found = find(&shared, follower);
             let (back, messages) = match self.beating(&mut heartbeats, found).await {
                 Ok(found) => found,
                 Err(end) => return end,
@@ -106,41 +124,44 @@ impl Task {
             let Some((messages, turn)) = messages else { continue };
             let due = Instant::now() + PATIENCE_OF_UPDATE;
             for message in messages.iter() {
-                match &message.kind {
-                    Some(Kind::Changes(changes)) => {
-                        let records = changes.records.len() / 64;
-                        self.shared.counters.records.fetch_add(records as u64, Relaxed);
+                let sent = match message.kind {
+                    Some(Kind::Current(current)) => {
+                        let sent = self.send_current(current, &follower, due).await;
+                        sent.map(|is_sent| is_outdated = !is_sent)
                     }
-                    Some(Kind::Current(_)) => {
-                        let published = *published.borrow();
-                        if !follower.is_current(published.number) {
-                            // A newer generation is not current any more.
-                            break;
-                        }
-                        self.version = published.version;
-                        is_outdated = false;
-                    }
-                    _ => {}
-                }
-                if let Err(end) = self.send(message.clone(), due).await {
+                    _ => self.send(message.clone(), due).await,
+                };
+                if let Err(end) = sent {
                     return end;
                 }
             }
             drop((messages, turn));
-            self.shared.counters.updates.fetch_add(1, Relaxed);
         }
     }
 
-    /// Has the messages for the latest generation made.
-    async fn find(&self, follower: Follower) -> Result<Found, End> {
-        let (done, found) = oneshot::channel();
-        self.shared.jobs.send(Job { follower, done }).await.map_err(|_| End::NoFinder)?;
-        found.await.map_err(|_| End::NoFinder)
+    /// Sends the end of an update, with what the manager has confirmed by then, unless there are
+    /// newer tables. Returns whether it was sent.
+    async fn send_current(
+        &mut self,
+        current: proto::Current,
+        follower: &Follower,
+        due: Instant,
+    ) -> Result<bool, End> {
+        let permit = self.reserve(due).await?;
+        let (published, asked) = self.shared.confirmed();
+        if !follower.is_current(published.number) {
+            return Ok(false);
+        }
+        let confirmation = asked.map(|asked| self.confirmation(asked));
+        permit.send(Ok(update(Kind::Current(proto::Current { confirmation, ..current }))));
+        self.version = published.version;
+        self.shared.counters.updates.fetch_add(1, Relaxed);
+        Ok(true)
     }
 
     /// Sends heartbeats while something is awaited.
     async fn beating<T>(
-        &self,
+        &mut self,
         heartbeats: &mut Interval,
         awaited: impl Future<Output = Result<T, End>>,
     ) -> Result<T, End> {
@@ -148,28 +169,71 @@ impl Task {
         loop {
             tokio::select! {
                 result = &mut awaited => return result,
-                _ = heartbeats.tick() => self.beat(),
+                _ = heartbeats.tick() => self.beat(None),
                 () = self.outbound.closed() => return Err(End::Left),
             }
         }
     }
 
-    /// Shows that the responder lives and how long ago its manager did, unless messages are under
-    /// way.
-    fn beat(&self) {
+    /// Shows that the responder lives and when its manager was asked, unless messages are under
+    /// way. `follower` is that of an agent that answers from what it holds.
+    fn beat(&mut self, follower: Option<&Follower>) {
+        let (published, mut asked) = self.shared.confirmed();
+        if let Some(follower) = follower {
+            if follower.is_current(published.number) {
+                self.version = published.version;
+            } else {
+                // The agent will hear in a moment that its paths may have changed.
+                asked = None;
+            }
+        }
         let beat = proto::Heartbeat {
             session: self.version.session.epoch,
             generation: self.version.fabric_generation,
-            age_ms: millis(self.shared.age()),
+            confirmation: asked.map(|asked| self.confirmation(asked)),
         };
         let _ = self.outbound.try_send(Ok(update(Kind::Heartbeat(beat))));
     }
 
+    /// When the manager was asked, as the agent can understand it.
+    fn confirmation(&self, asked: Instant) -> proto::Confirmation {
+        let (ping, arrived) = self.ping;
+        let after_ms = match asked.checked_duration_since(arrived) {
+            Some(after) => after.as_millis() as i64,
+            None => {
+                let before = arrived.saturating_duration_since(asked);
+                -(before.as_nanos().div_ceil(1_000_000) as i64)
+            }
+        };
+        proto::Confirmation { ping, after_ms }
+    }
+
+    fn take_ping(&mut self, ping: Option<proto::FollowRequest>) {
+        match ping {
+            Some(request) => self.ping = (request.ping, Instant::now()),
+            None => self.pings = None,
+        }
+    }
+
     /// Sends a message, all of whose update is to be read by `due`.
     async fn send(&self, message: proto::Update, due: Instant) -> Result<(), End> {
+        let permit = self.reserve(due).await?;
+        if let Some(Kind::Changes(changes)) = &message.kind {
+            let records = changes.records.len() / size_of::<Record>();
+            self.shared.counters.records.fetch_add(records as u64, Relaxed);
+        }
+        permit.send(Ok(message));
+        Ok(())
+    }
+
+    /// Waits until there is room for a message.
+    async fn reserve(
+        &self,
+        due: Instant,
+    ) -> Result<mpsc::Permit<'_, Result<proto::Update, Status>>, End> {
         let due = due.min(Instant::now() + PATIENCE);
-        match timeout_at(due, self.outbound.send(Ok(message))).await {
-            Ok(Ok(())) => Ok(()),
+        match timeout_at(due.into(), self.outbound.reserve()).await {
+            Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) => Err(End::Left),
             Err(_) => {
                 self.shared.counters.slow.fetch_add(1, Relaxed);
@@ -178,3 +242,21 @@ impl Task {
         }
     }
 }
+
+/// Has the messages for the latest generation made.
+async fn find(shared: &Shared, follower: Follower) -> Result<Found, End> {
+    let (done, found) = oneshot::channel();
+    shared.jobs.send(Job { follower, done }).await.map_err(|_| End::NoFinder)?;
+    found.await.map_err(|_| End::NoFinder)
+}
+
+/// The next request; `None` if there are no more. Never completes after that.
+async fn next_ping(pings: &mut Option<Pings>) -> Option<proto::FollowRequest> {
+    match pings {
+        Some(pings) => pings.next().await?.ok(),
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -23,6 +23,7 @@ use daemon::pidfile::Pidfile;
 use ib_mad::transport::capture::{CaptureFile, FILE_LEN_MAX};
 use ib_mad::transport::ring::{RingCounters, RingOptions, RingServer};
 use ib_mad::types::{Guid, Qpn};
+use sa_proto::snapshot::Session;
 use sa_proto::trust::{self, TlsFiles};
 
 use crate::host::handover::HeldDescriptors;
@@ -442,7 +443,11 @@ fn serve_agents(
     exchange: &Arc<Exchange>,
 ) -> Result<Agents, StartError> {
     let (exchange, status) = (Arc::clone(exchange), Arc::clone(&metrics.replica));
-    let contact = Arc::new(move || exchange.proven(status.own_lane()));
+    // The own port may have moved to a lane whose tables are not published to agents yet.
+    let contact = Arc::new(move |session: Session| {
+        let confirmed = exchange.confirmed(status.own_lane())?;
+        (confirmed.epoch == session.epoch).then_some(confirmed.at)
+    });
     let (publisher, counters) = (Arc::clone(publisher), Arc::clone(&metrics.agents));
     let served = Agents::serve(config, publisher, counters, contact);
     let (agents, at) =

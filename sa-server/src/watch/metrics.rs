@@ -335,6 +335,10 @@ impl Metrics {
             "Agents refused because there were too many, or because the SM had not confirmed lately \
              that this responder is up to date; they follow another responder",
         );
+        const UNKNOWN: Family = Family::number(
+            "agents_unknown",
+            "Agents refused because the fabric, as this responder knows it, does not have their port",
+        );
         const SLOW: Family =
             Family::number("agents_slow", "Agents disconnected because they did not read");
         const SURVEYS: Family = Family::number(
@@ -361,6 +365,7 @@ impl Metrics {
         CONFIRMED.gauge(encoder)?.of(agents.confirmed.load(Relaxed))?;
         let counters = [
             (REFUSED, &agents.refused),
+            (UNKNOWN, &agents.unknown),
             (SLOW, &agents.slow),
             (SURVEYS, &agents.surveys),
             (UPDATES, &agents.updates),

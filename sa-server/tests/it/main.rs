@@ -14,6 +14,7 @@ mod interop_capture;
 mod multi_path;
 mod multicast_tables;
 mod node_agent;
+mod node_agents;
 mod operation;
 mod oracle;
 mod own_port;

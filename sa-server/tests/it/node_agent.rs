@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ib_mad::transport::Packet;
-use ib_mad::types::{Gid, Guid, Mtu, PKey, SUBNET_PREFIX_DEFAULT, Sl};
+use ib_mad::types::{Gid, Guid, Lid, Mtu, PKey, SUBNET_PREFIX_DEFAULT, Sl};
 use ib_mad::wire::attribute::PortInfo;
 use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::record::PathRecord;
@@ -18,11 +18,13 @@ use proptest::prelude::*;
 use sa_proto::prost::Message;
 use sa_proto::proto::node as proto;
 use sa_proto::snapshot::{
-    FabricPlane, IdMatch, Lft, QosLevel, QosRule, RegistryPlane, RuleOrigin, Version,
+    AliasGuid, FabricPlane, IdMatch, Lft, Mft, QosLevel, QosRule, RegistryPlane, RuleOrigin,
+    Version,
 };
 use sa_server::agent::host::{Host, Name};
 use sa_server::agent::netlink::kernel::{self, Taken};
 use sa_server::agent::netlink::{PathUse, Request};
+use sa_server::agent::ping::Pings;
 use sa_server::agent::port::{Port, Reason};
 use sa_server::node::{CHANGES_LEN_MAX, Follower, GroupKey, Halves, Lead, Messages};
 use sa_server::serve::responder::{Outcome, Responder, ResponderConfig};
@@ -44,9 +46,20 @@ fn switch_guid(switch: u16) -> Guid {
     Guid(0xb859_9f03_00a0_0000 + u64::from(switch) * 0x40)
 }
 
+/// An alias GUID.
+fn alias_guid(number: usize) -> Guid {
+    Guid(0xa11a_0000_0000_0000 + number as u64)
+}
+
 /// What a fabric is made of.
 #[derive(Clone, Debug)]
 struct World {
+    /// Hosts that have gone.
+    gone: Vec<u16>,
+    /// The host that has each alias GUID, if one does.
+    aliases: Vec<Option<u16>>,
+    /// Whether all hosts have two LIDs.
+    has_lmc: bool,
     /// P_Keys of each host.
     pkeys: Vec<Vec<u16>>,
     /// Routes that are missing: switch, LID.
@@ -102,7 +115,10 @@ fn rule() -> impl Strategy<Value = Rule> {
 
 fn world() -> impl Strategy<Value = World> {
     let level = (option::of(0u8..4), option::weighted(0.3, small_range(4)));
+    let gone = option::weighted(0.3, 1..=HOSTS).prop_map(|gone| gone.into_iter().collect());
+    let names = (gone, vec(option::of(1..=HOSTS), 3), prop::bool::weighted(0.3));
     (
+        names,
         vec(vec(pkey(), 1..4), usize::from(HOSTS)),
         vec((0..CHAIN.switches, 1..=HOSTS + CHAIN.switches), 0..3),
         vec(0..CHAIN.switches - 1, 0..2),
@@ -110,13 +126,8 @@ fn world() -> impl Strategy<Value = World> {
         vec(rule(), 0..4),
         vec(level, 4),
     )
-        .prop_map(|(pkeys, cuts, narrow, qos, rules, levels)| World {
-            pkeys,
-            cuts,
-            narrow,
-            qos,
-            rules,
-            levels,
+        .prop_map(|((gone, aliases, has_lmc), pkeys, cuts, narrow, qos, rules, levels)| {
+            World { gone, aliases, has_lmc, pkeys, cuts, narrow, qos, rules, levels }
         })
 }
 
@@ -145,6 +156,11 @@ impl World {
             let lft = Lft { switch: lft.switch, ports: ports.into() };
             plane.lfts[usize::from(switch)] = Arc::new(lft);
         }
+        let is_gone = |guid: Guid| self.gone.iter().any(|&lid| Chain::host_guid(lid) == guid);
+        plane.nodes.retain(|node| !node.ports.iter().any(|port| is_gone(port.guid)));
+        if self.has_lmc {
+            double_lids(&mut plane);
+        }
         plane.subnet.qos = self.qos;
         let level = |(index, &(sl, pkeys)): (usize, &Level)| QosLevel {
             index: index as u32,
@@ -171,11 +187,46 @@ impl World {
         plane
     }
 
+    fn registry(&self) -> RegistryPlane {
+        let row = |(number, host): (usize, &Option<u16>)| {
+            let port_guid = Chain::host_guid((*host)?);
+            let (alias, index) = (alias_guid(number), number as u8 + 1);
+            Some(Arc::new(AliasGuid { alias, port_guid, index }))
+        };
+        let alias_guids = self.aliases.iter().enumerate().filter_map(row).collect();
+        RegistryPlane { alias_guids, ..RegistryPlane::default() }
+    }
+
+    /// Base LID of a host.
+    fn lid(&self, host: u16) -> u16 {
+        if self.has_lmc { 2 * host } else { host }
+    }
+
     fn generation(&self, number: u64) -> Arc<Generation> {
-        let registry = RegistryPlane::default();
+        let registry = self.registry();
         let tables = Arc::new(Tables::build(&self.plane(), &registry));
         let version = Version { fabric_generation: number, ..Version::OFFLINE };
         Arc::new(Generation::new(version, tables, Arc::new(registry)))
+    }
+}
+
+/// Gives each host two LIDs.
+fn double_lids(plane: &mut FabricPlane) {
+    for node in &mut plane.nodes {
+        let node = Arc::make_mut(node);
+        let is_host = node.switch_info.is_none();
+        for port in &mut node.ports {
+            let mut info = PortInfo::new(&mut port.info[..]).unwrap();
+            let lid = info.base_lid().0;
+            info.set_base_lid(Lid(2 * lid)).set_lmc(u8::from(is_host && lid != 0));
+        }
+    }
+    for lft in &mut plane.lfts {
+        let mut ports = vec![Lft::NO_ROUTE; 2 * lft.ports.len()];
+        for (lid, &port) in lft.ports.iter().enumerate() {
+            (ports[2 * lid], ports[2 * lid + 1]) = (port, port);
+        }
+        *lft = Arc::new(Lft { switch: lft.switch, ports: ports.into() });
     }
 }
 
@@ -198,7 +249,7 @@ fn ask() -> impl Strategy<Value = Ask> {
     (
         path_use,
         (prefix(), prefix()),
-        1..=HOSTS + CHAIN.switches + 1,
+        1..=HOSTS + CHAIN.switches + 4,
         option::weighted(0.95, pkey()),
         option::of(0u64..20),
         option::of(0u16..9),
@@ -217,10 +268,12 @@ fn ask() -> impl Strategy<Value = Ask> {
 
 impl Ask {
     fn request(&self, from: u16) -> Request<'static> {
-        // Behind the hosts come the switches, then a GUID that is nowhere.
+        // Behind the hosts come the switches, then a GUID that is nowhere, then aliases.
+        const NOWHERE: u16 = HOSTS + CHAIN.switches + 1;
         let to = match self.to {
             to if to <= HOSTS => Chain::host_guid(to),
-            to => switch_guid(to - HOSTS - 1),
+            to if to <= NOWHERE => switch_guid(to - HOSTS - 1),
+            to => alias_guid(usize::from(to - NOWHERE - 1)),
         };
         Request {
             device: b"mlx5_0",
@@ -236,7 +289,7 @@ impl Ask {
     }
 
     /// The query that the kernel sends if the agent does not answer.
-    fn query(&self, from: u16) -> Packet {
+    fn query(&self, from: u16, lid: u16) -> Packet {
         let asked = self.request(from);
         let mut mask = path::DGID | path::SGID | path::NUMB_PATH | path::REVERSIBLE;
         let mut add = |component: ComponentMask, is_there: bool| {
@@ -248,7 +301,7 @@ impl Ask {
         add(path::PKEY, asked.pkey.is_some());
         add(path::QOS_CLASS, asked.qos_class.is_some());
         add(path::TCLASS, asked.tclass.is_some());
-        let mut packet = request(from, Method::GET, attribute::PATH_RECORD, 1, mask);
+        let mut packet = request(lid, Method::GET, attribute::PATH_RECORD, 1, mask);
         PathRecord::new(&mut packet.mad[56..])
             .unwrap()
             .set_dgid(asked.dgid.unwrap())
@@ -273,6 +326,14 @@ fn answer(responder: &mut Responder, mut packet: Packet) -> Result<[u8; 64], Sta
     }
 }
 
+/// The manager was asked when the agent connected.
+fn confirm(message: &mut proto::Update) {
+    if let Some(proto::update::Kind::Current(current)) = &mut message.kind {
+        let confirmation = proto::Confirmation { ping: Pings::FIRST, after_ms: 0 };
+        current.confirmation = Some(confirmation);
+    }
+}
+
 /// Messages as they arrive.
 fn deliver<'a>(
     host: &mut Host,
@@ -282,7 +343,8 @@ fn deliver<'a>(
     for message in messages {
         let bytes = message.encode_to_vec();
         assert!(bytes.len() <= CHANGES_LEN_MAX + 64);
-        let message = proto::Update::decode(&bytes[..]).unwrap();
+        let mut message = proto::Update::decode(&bytes[..]).unwrap();
+        confirm(&mut message);
         host.port_mut(0).unwrap().handle_update(now, message).unwrap();
     }
 }
@@ -290,7 +352,7 @@ fn deliver<'a>(
 fn new_host(now: Instant, lid: u16) -> Host {
     let name = Name { device: "mlx5_0".into(), port: 1 };
     let mut host = Host::new(vec![(name, Port::new(Chain::host_guid(lid)))]);
-    host.port_mut(0).unwrap().handle_connected(now);
+    host.port_mut(0).unwrap().handle_connected(now, now);
     host
 }
 
@@ -325,13 +387,13 @@ impl Relay {
         let lead = leads
             .entry(follower.group(generation))
             .or_insert_with(|| follower.lead(&self.halves, generation, self.number));
-        Some(follower.follow(generation, lead, Duration::ZERO))
+        Some(follower.follow(generation, lead))
     }
 }
 
 fn update(relay: &mut Relay, follower: &mut Follower, generation: &Generation) -> Messages {
     relay.publish(generation);
-    follower.update(&relay.halves, generation, relay.number, Duration::ZERO)
+    follower.update(&relay.halves, generation, relay.number)
 }
 
 proptest! {
@@ -378,14 +440,19 @@ proptest! {
                     host.answer(now, &kernel::request(7, &request), &mut answers);
                     let taken = kernel::take(&answers, ask.path_use);
                     prop_assert_eq!(taken.len(), 1);
-                    let expected = answer(&mut responder, ask.query(lid));
+                    if world.gone.contains(&lid) {
+                        prop_assert_eq!(taken[0].1, Taken::AsksSa);
+                        continue;
+                    }
+                    let expected = answer(&mut responder, ask.query(lid, world.lid(lid)));
                     match taken[0].1 {
                         Taken::Path(record) => {
                             prop_assert_eq!(Ok(record), expected, "{} {:?}", lid, ask);
                         }
                         Taken::AsksSa if lost(host, Reason::NoPath) > no_path => {
                             // With one LID a port there is no other path.
-                            prop_assert!(expected.is_err(), "{} {:?}: {:?}", lid, ask, expected);
+                            let is_right = expected.is_err() || world.has_lmc;
+                            prop_assert!(is_right, "{} {:?}: {:?}", lid, ask, expected);
                         }
                         Taken::AsksSa => {}
                         Taken::Fails => prop_assert!(false, "the query would fail"),
@@ -475,6 +542,9 @@ fn asks() -> [Ask; 2] {
 
 fn plain_world() -> World {
     World {
+        gone: Vec::new(),
+        aliases: vec![None; 3],
+        has_lmc: false,
         pkeys: vec![vec![0xffff]; usize::from(HOSTS)],
         cuts: Vec::new(),
         narrow: Vec::new(),
@@ -550,10 +620,81 @@ fn a_port_that_the_fabric_does_not_have_is_known_as_such() {
     let generation = plain_world().generation(1);
     let messages = update(&mut Relay::default(), &mut follower, &generation);
     let mut port = Port::new(nowhere);
-    port.handle_connected(now);
+    port.handle_connected(now, now);
     for message in messages.iter() {
-        port.handle_update(now, message.clone()).unwrap();
+        let mut message = message.clone();
+        confirm(&mut message);
+        port.handle_update(now, message).unwrap();
     }
-    assert!(!port.is_fresh(now));
+    assert!(!port.is_fresh(now) && port.is_confirmed(now) && !port.is_served(now));
     assert!(port.table().is_empty());
+}
+
+/// Regression: paths of a port to its own GUIDs stayed in the agent's table when the GUIDs were
+/// gone and no port like it was left to show how others saw them. Its number of records was then
+/// not the responder's, and it connected again and got all paths.
+#[test]
+fn own_guids_that_are_gone_leave_the_table() {
+    let now = Instant::now();
+    let unlike_others = World {
+        pkeys: (0..HOSTS).map(|host| vec![0xffff, 0x8001 + host]).collect(),
+        ..plain_world()
+    };
+    for base in [plain_world(), unlike_others, World { has_lmc: true, ..plain_world() }] {
+        let (mut host, mut follower) = (new_host(now, OWN), Follower::new(Chain::host_guid(OWN)));
+        let mut relay = Relay::default();
+        let with = |aliases: [u16; 3]| {
+            let aliases = aliases.map(|host| Some(host).filter(|host| *host > 0)).to_vec();
+            World { aliases, ..base.clone() }
+        };
+        let steps = [
+            with([OWN, OWN, 7]),
+            with([OWN, 0, 7]),
+            // One goes to a neighbour, another one comes from elsewhere.
+            with([OWN + 1, 0, OWN]),
+            with([0, 0, OWN]),
+            World { gone: vec![OWN], ..with([0, 0, OWN]) },
+            with([OWN, OWN, OWN]),
+            World { gone: vec![OWN], ..with([7, 0, 0]) },
+        ];
+        for (world, number) in steps.iter().zip(1..) {
+            let generation = world.generation(number);
+            let messages = update(&mut relay, &mut follower, &generation);
+            deliver(&mut host, now, messages.iter());
+            let port = &host.ports()[0].1;
+            let is_there = world.gone.is_empty();
+            assert_eq!(port.is_fresh(now), is_there, "{number}");
+            let own = port.table().find(Chain::host_guid(OWN), PKey(0xffff)).is_some();
+            assert_eq!(own, is_there, "{number}");
+            let mut aliases = world.aliases.iter().enumerate();
+            let is_right = aliases.all(|(at, owner)| {
+                let is_found = port.table().find(alias_guid(at), PKey(0xffff)).is_some();
+                is_found == (is_there && owner.is_some())
+            });
+            assert!(is_right, "{number}");
+        }
+    }
+}
+
+/// Regression: all paths from all switches with agents were looked at after each join of a group,
+/// and found again in a fabric where some ports have no path.
+#[test]
+fn a_change_of_multicast_concerns_no_agent() {
+    let world = World { cuts: vec![(0, 8)], pkeys: vec![vec![0xffff, 3]; 9], ..plain_world() };
+    let world =
+        World { pkeys: [vec![vec![0xffff, 4]], world.pkeys[1..].to_vec()].concat(), ..world };
+    let generation = world.generation(1);
+    let mut relay = Relay::default();
+    let mut followers = [1, 2, 5].map(|lid| Follower::new(Chain::host_guid(lid)));
+    relay.publish(&generation);
+    for follower in &mut followers {
+        assert!(relay.messages(&generation, follower, &mut HashMap::new()).is_some());
+    }
+    let mft = Mft { switch: switch_guid(1), blocks: Vec::new() };
+    let plane = FabricPlane { mfts: vec![Arc::new(mft)], ..world.plane() };
+    let tables = Arc::new(generation.tables.with_multicast(&plane));
+    let registry = Arc::new(world.registry());
+    let version = Version { fabric_generation: 2, ..Version::OFFLINE };
+    relay.publish(&Generation::new(version, tables, registry));
+    assert!(followers.iter().all(|follower| follower.is_current(relay.number)));
 }

@@ -1,5 +1,6 @@
 //! A small subnet of real programs, and what its manager publishes.
 
+pub(crate) mod agents;
 pub(crate) mod browser;
 pub(crate) mod pair;
 pub(crate) mod scrape;

@@ -7,13 +7,16 @@ use ib_mad::types::Guid;
 use sa_proto::proto::node as proto;
 use sa_proto::proto::node::node_paths_client::NodePathsClient;
 use sa_proto::trust::{self, TrustError};
+use tokio::sync::mpsc;
 use tokio::time::{timeout, timeout_at};
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
 use super::{SharedHost, Source, lock};
 use crate::agent::choice::Choice;
+use crate::agent::ping::Pings;
 use crate::agent::port::{Port, STALE_AFTER, State, UpdateError};
-use crate::node::CHANGES_LEN_MAX;
+use crate::node::{CHANGES_LEN_MAX, CONTACT_MAX};
 use crate::sm::sleep_until;
 
 /// How long a responder may take to be connected to, and to begin.
@@ -40,10 +43,19 @@ enum Reason {
     Update(#[from] UpdateError),
 }
 
-/// Messages of a responder.
-type Messages = Streaming<proto::Update>;
+/// Pings that the connection has not taken yet. One is under way at a time.
+const PINGS_MAX: usize = 2;
+
+/// A stream of a responder that has accepted.
+struct Opened {
+    messages: Streaming<proto::Update>,
+    pings: mpsc::Sender<proto::FollowRequest>,
+    /// When the first request was about to be sent.
+    asked: Instant,
+}
+
 /// An attempt at a responder, by its position.
-type Attempt = Pin<Box<dyn Future<Output = (usize, Result<Messages, Reason>)> + Send>>;
+type Attempt = Pin<Box<dyn Future<Output = (usize, Result<Opened, Reason>)> + Send>>;
 
 /// Follows port `at` for ever.
 pub(super) async fn run(at: usize, sources: Vec<Source>, host: SharedHost) {
@@ -60,8 +72,10 @@ pub(super) async fn run(at: usize, sources: Vec<Source>, host: SharedHost) {
 /// A responder that is followed.
 struct Followed {
     source: usize,
-    messages: Messages,
+    stream: Opened,
     has_been_fresh: bool,
+    /// Whether the manager has confirmed its paths lately, as it was logged last.
+    is_confirmed: bool,
 }
 
 struct Feed {
@@ -82,13 +96,7 @@ impl Feed {
         let mut attempt: Option<Attempt> = None;
         loop {
             let now = Instant::now();
-            if self.followed.is_some() {
-                let is_confirmed = self.with_port(|port| port.is_confirmed(now));
-                // Before the first message it is not known.
-                if self.followed.as_ref().is_some_and(|followed| followed.has_been_fresh) {
-                    self.choice.handle_confirmed(now, is_confirmed);
-                }
-            }
+            self.look_at_port(now);
             if attempt.is_none()
                 && let Some(next) = self.choice.poll(now)
             {
@@ -116,18 +124,46 @@ impl Feed {
         lock(&self.host).port_mut(self.at).map(ask).unwrap_or_default()
     }
 
+    /// Notes whether the responder that is followed is of use.
+    fn look_at_port(&mut self, now: Instant) {
+        let (is_served, is_confirmed) =
+            self.with_port(|port| (port.is_served(now), port.is_confirmed(now)));
+        let Some(followed) = &mut self.followed else { return };
+        // Before all paths were sent it is not known.
+        if !followed.has_been_fresh {
+            return;
+        }
+        self.choice.handle_served(now, is_served);
+        if std::mem::replace(&mut followed.is_confirmed, is_confirmed) == is_confirmed {
+            return;
+        }
+        let (name, url) = (&self.name, &self.sources[followed.source].url);
+        if is_confirmed {
+            tracing::info!("port {name}: the SM confirms the paths of {url} again; answering");
+        } else {
+            tracing::warn!(
+                "port {name}: the SM has not confirmed the paths of {url} for {} s; the kernel \
+                 asks the SA meanwhile",
+                CONTACT_MAX.as_secs()
+            );
+        }
+    }
+
     /// Follows the responder that accepts, instead of the one before.
-    fn handle_attempt(&mut self, source: usize, result: Result<Messages, Reason>) {
+    fn handle_attempt(&mut self, source: usize, result: Result<Opened, Reason>) {
         let now = Instant::now();
         match result {
-            Ok(messages) => {
+            Ok(stream) => {
+                // When it fails again, that is news.
+                self.logged[source].clear();
                 if let Some(before) = self.followed.take() {
                     let (from, to) = (&self.sources[before.source].url, &self.sources[source].url);
                     tracing::info!("port {}: following {to} instead of {from}", self.name);
                 }
-                self.with_port(|port| port.handle_connected(now));
+                self.with_port(|port| port.handle_connected(now, stream.asked));
                 self.choice.handle_followed(now, source);
-                self.followed = Some(Followed { source, messages, has_been_fresh: false });
+                let (has_been_fresh, is_confirmed) = (false, true);
+                self.followed = Some(Followed { source, stream, has_been_fresh, is_confirmed });
             }
             Err(reason) => {
                 self.choice.handle_failed(now, source);
@@ -166,8 +202,13 @@ impl Feed {
         let before = port.state();
         port.handle_update(now, message)?;
         let (state, paths, version) = (port.state(), port.table().len(), port.version());
-        let switch = port.switch();
+        let (switch, ping) = (port.switch(), port.poll_ping(now));
         drop(host);
+        if let Some(ping) = ping {
+            let request = proto::FollowRequest { ping, ..proto::FollowRequest::default() };
+            // There is room, as the one before has returned, unless the connection has ended.
+            let _ = followed.stream.pings.try_send(request);
+        }
         if let Some(switch) = switch {
             self.choice.handle_switch(now, switch);
         }
@@ -210,7 +251,7 @@ impl Feed {
 }
 
 /// Asks a responder for the paths of a port. One that has nothing to offer refuses.
-async fn open(at: usize, source: Source, port: Guid) -> (usize, Result<Messages, Reason>) {
+async fn open(at: usize, source: Source, port: Guid) -> (usize, Result<Opened, Reason>) {
     let opened = async {
         let endpoint =
             source.endpoint()?.configure(|endpoint| endpoint.connect_timeout(CONNECT_TIMEOUT));
@@ -218,15 +259,21 @@ async fn open(at: usize, source: Source, port: Guid) -> (usize, Result<Messages,
         let mut client =
             NodePathsClient::new(channel).max_decoding_message_size(2 * CHANGES_LEN_MAX);
         let agent = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let call = client.follow(proto::FollowRequest { port_guid: port.0, agent });
+        let (pings, requests) = mpsc::channel(PINGS_MAX);
+        let first = proto::FollowRequest { port_guid: port.0, agent, ping: Pings::FIRST };
+        // Queued before the call, which the responder answers only after it.
+        let _ = pings.try_send(first);
+        let asked = Instant::now();
+        let call = client.follow(ReceiverStream::new(requests));
         let call = timeout(CONNECT_TIMEOUT, call).await.map_err(|_| Reason::NoAnswer)?;
-        Ok(call.map_err(Reason::Refused)?.into_inner())
+        let messages = call.map_err(Reason::Refused)?.into_inner();
+        Ok(Opened { messages, pings, asked })
     };
     (at, opened.await)
 }
 
 /// The result of the attempt. Never completes if there is none.
-async fn pending_attempt(attempt: &mut Option<Attempt>) -> (usize, Result<Messages, Reason>) {
+async fn pending_attempt(attempt: &mut Option<Attempt>) -> (usize, Result<Opened, Reason>) {
     match attempt {
         Some(attempt) => attempt.await,
         None => std::future::pending().await,
@@ -242,7 +289,7 @@ async fn next_message(
     let Some(followed) = followed else { return std::future::pending().await };
     let due = lock(host).port_mut(at).and_then(|port| port.poll_timeout());
     let due = due.unwrap_or_else(|| Instant::now() + STALE_AFTER);
-    let message = timeout_at(due.into(), followed.messages.message()).await;
+    let message = timeout_at(due.into(), followed.stream.messages.message()).await;
     let message = message.map_err(|_| Reason::Stale)?.map_err(Reason::Broken)?;
     message.ok_or(Reason::Closed)
 }

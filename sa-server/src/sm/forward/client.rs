@@ -228,7 +228,7 @@ impl Forwarder {
     /// Hands answers to the workers. Call it after each of the others.
     pub fn deliver(&mut self) {
         self.exchange.set_reads(self.lane, self.machine.reads());
-        self.exchange.set_proven(self.lane, self.machine.proven());
+        self.exchange.set_confirmed(self.lane, self.machine.confirmed());
         self.exchange.answer(std::iter::from_fn(|| self.machine.poll_answer()));
     }
 

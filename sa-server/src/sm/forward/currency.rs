@@ -1,4 +1,4 @@
-//! Proof that the tables contain the current registrations.
+//! Proof that the tables contain the current registrations, and the current fabric.
 //!
 //! The SM answers a barrier with the sequence number that contains all writes acknowledged before
 //! the barrier was sent. Once the tables contain it, they were current at that time, however long
@@ -6,6 +6,11 @@
 //! counts from the time when its barrier was sent. While there is no recent proof, each read of
 //! registrations sends its own barrier. An SM that does not answer barriers cannot be asked;
 //! then reads are answered from the held snapshot.
+//!
+//! The answer also names the generation of the fabric that was published last. Tables that have
+//! reached both are confirmed ([`Confirmed`]): for node agents, whose paths depend on both. Reads
+//! of registrations do not wait for the fabric: it takes longer to build, and is not what they ask
+//! for.
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
@@ -35,18 +40,63 @@ pub enum Reads {
     AskFrom(Instant),
 }
 
-/// The barriers sent for proof, and the last proof.
+/// When the manager of a session was asked for the last proof that the tables, of its session, are
+/// the latest that it has published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Confirmed {
+    /// Epoch of the session.
+    pub epoch: u64,
+    /// When the barrier was sent.
+    pub at: Instant,
+}
+
+/// The barriers sent for proof, and the last proofs.
 #[derive(Debug, Default)]
 pub(super) struct Currency {
     probe: Probe,
-    /// Points that the tables have not reached, and when they were asked for.
-    pending: VecDeque<(Point, Instant)>,
-    /// When the tables are known to have been current.
-    proven: Option<Instant>,
+    /// That the tables contain all registrations.
+    registry: Proofs,
+    /// That they are the latest as a whole.
+    whole: Proofs,
     /// State of the tables.
     tables: Point,
     /// Whether the SM did not answer the last barrier in time.
     is_silent: bool,
+}
+
+/// Proofs of one kind.
+#[derive(Debug, Default)]
+struct Proofs {
+    /// Points that the tables have not reached, and when they were asked for.
+    pending: VecDeque<(Point, Instant)>,
+    /// When the tables are known to have been current.
+    last: Option<Instant>,
+}
+
+impl Proofs {
+    /// The SM, asked at `at`, was at `point`.
+    fn handle(&mut self, tables: Point, point: Point, at: Instant) {
+        if tables.contains(point) {
+            self.prove(at);
+        } else if self.pending.len() < PENDING_MAX {
+            self.pending.push_back((point, at));
+        }
+    }
+
+    /// The tables have reached this point.
+    fn advance(&mut self, tables: Point) {
+        self.pending.retain(|(pending, _)| !tables.replaces(*pending));
+        while let Some(&(pending, at)) = self.pending.front()
+            && tables.contains(pending)
+        {
+            self.pending.pop_front();
+            self.prove(at);
+        }
+    }
+
+    fn prove(&mut self, at: Instant) {
+        self.last = self.last.max(Some(at));
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +122,8 @@ impl Currency {
     /// The stream has ended.
     pub(super) fn handle_disconnect(&mut self) {
         self.probe = Probe::None;
-        self.pending.clear();
+        self.registry.pending.clear();
+        self.whole.pending.clear();
         self.is_silent = false;
     }
 
@@ -86,7 +137,8 @@ impl Currency {
         self.probe = Probe::Sent { number, at: now };
     }
 
-    /// Write `number` has an outcome; `point` is that of a registry that decides.
+    /// Write `number` has an outcome; `point` is that of a registry that decides, with the fabric
+    /// that was published then.
     pub(super) fn handle_outcome(&mut self, now: Instant, number: u64, point: Option<Point>) {
         let Probe::Sent { number: sent, at } = self.probe else { return };
         if number != sent {
@@ -94,37 +146,33 @@ impl Currency {
         }
         self.is_silent = false;
         self.probe = Probe::Waiting(now.max(at + PROOF_INTERVAL));
-        match point {
-            Some(point) if self.tables.contains(point) => self.prove(at),
-            Some(point) if self.pending.len() < PENDING_MAX => self.pending.push_back((point, at)),
-            _ => {}
+        let Some(point) = point else { return };
+        self.registry.handle(self.tables, point.of_registry(), at);
+        // Before the first fabric of a session there is nothing that could be confirmed.
+        if point.fabric_generation > 0 {
+            self.whole.handle(self.tables, point, at);
         }
     }
 
     /// The tables have reached `point`.
     pub(super) fn advance(&mut self, point: Point) {
-        self.tables = point;
-        self.pending.retain(|(pending, _)| !point.replaces(*pending));
-        while let Some(&(pending, at)) = self.pending.front()
-            && point.contains(pending)
-        {
-            self.pending.pop_front();
-            self.prove(at);
+        if point.epoch != self.tables.epoch {
+            // What another session's manager confirmed was not these tables.
+            self.whole.last = None;
         }
+        self.tables = point;
+        self.registry.advance(point);
+        self.whole.advance(point);
     }
 
-    fn prove(&mut self, at: Instant) {
-        self.proven = self.proven.max(Some(at));
-    }
-
-    /// When the SM was asked for the last proof.
-    pub(super) fn proven(&self) -> Option<Instant> {
-        self.proven
+    /// The last proof that the tables are the latest as a whole.
+    pub(super) fn confirmed(&self) -> Option<Confirmed> {
+        Some(Confirmed { epoch: self.tables.epoch, at: self.whole.last? })
     }
 
     /// The step that precedes a read.
     pub(super) fn reads(&self) -> Reads {
-        match self.proven {
+        match self.registry.last {
             _ if self.is_silent || self.probe == Probe::None => Reads::AsHeld,
             Some(proven) => Reads::AskFrom(proven + PROOF_AGE_MAX),
             None => Reads::Ask,
@@ -208,6 +256,63 @@ mod tests {
         assert_eq!(currency.reads(), Reads::Ask);
         currency.advance(Point::new(1, 12));
         assert_eq!(currency.reads(), Reads::AskFrom(start + PROOF_INTERVAL + PROOF_AGE_MAX));
+    }
+
+    fn point(epoch: u64, sequence: u64, fabric_generation: u64) -> Point {
+        Point::new(epoch, sequence).with_fabric(fabric_generation)
+    }
+
+    /// Regression: a responder that went on with routes which the manager had replaced, because
+    /// its feed was stuck or it could not build the new tables, passed on fresh confirmations to
+    /// node agents: the registry had not changed.
+    #[test]
+    fn tables_are_confirmed_once_they_have_the_fabric_that_was_published_too() {
+        let start = Instant::now();
+        let mut currency = Currency::default();
+        currency.advance(point(1, 10, 5));
+        currency.handle_connect(start);
+        let answered = |currency: &mut Currency, number, point| {
+            let sent = probe(currency, number);
+            currency.handle_outcome(sent, number, Some(point));
+            (sent, currency.confirmed().map(|confirmed| confirmed.at))
+        };
+        let (first, confirmed) = answered(&mut currency, 1, point(1, 10, 5));
+        assert_eq!(confirmed, Some(first));
+        // A cable was cut: the manager has published other routes, which are not here yet.
+        let (second, confirmed) = answered(&mut currency, 2, point(1, 10, 6));
+        assert_eq!(confirmed, Some(first));
+        assert_eq!(currency.reads(), Reads::AskFrom(second + PROOF_AGE_MAX), "not for reads");
+        for number in 3..40 {
+            assert_eq!(answered(&mut currency, number, point(1, 10, 6)).1, Some(first));
+        }
+        // The routes without the write that was acknowledged meanwhile, then both.
+        let (last, _) = answered(&mut currency, 40, point(1, 11, 6));
+        currency.advance(point(1, 10, 6));
+        let pending = PENDING_MAX as u32;
+        let at = currency.confirmed().map(|confirmed| confirmed.at);
+        assert_eq!(at, Some(second + PROOF_INTERVAL * (pending - 1)), "those that were kept");
+        currency.advance(point(1, 11, 6));
+        let (next, confirmed) = answered(&mut currency, 41, point(1, 11, 6));
+        assert!(last < next && confirmed == Some(next));
+    }
+
+    #[test]
+    fn no_manager_confirms_the_tables_of_another_session() {
+        let start = Instant::now();
+        let mut currency = Currency::default();
+        currency.advance(point(1, 10, 5));
+        currency.handle_connect(start);
+        let sent = probe(&mut currency, 1);
+        currency.handle_outcome(sent, 1, Some(point(1, 10, 5)));
+        assert_eq!(currency.confirmed(), Some(Confirmed { epoch: 1, at: sent }));
+        currency.advance(point(2, 10, 1));
+        assert_eq!(currency.confirmed(), None);
+        let sent = probe(&mut currency, 2);
+        currency.handle_outcome(sent, 2, Some(point(2, 10, 0)));
+        assert_eq!(currency.confirmed(), None, "the session has published no fabric");
+        let sent = probe(&mut currency, 3);
+        currency.handle_outcome(sent, 3, Some(point(2, 10, 1)));
+        assert_eq!(currency.confirmed(), Some(Confirmed { epoch: 2, at: sent }));
     }
 
     /// Regression: an answer from a session that was replaced while the stream stayed open was

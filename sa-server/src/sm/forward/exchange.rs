@@ -6,15 +6,15 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crossbeam_queue::ArrayQueue;
 use ib_mad::transport::Packet;
 use tokio::sync::Notify;
 
-use super::{Answer, OPEN_MAX, Reads, Submission};
+use super::{Answer, Confirmed, OPEN_MAX, Reads, Submission};
 
 /// Submissions of all workers that the control plane has not taken yet.
 const SUBMISSIONS_MAX: usize = 8192;
@@ -52,8 +52,8 @@ struct Lane {
     /// From when on reads of registered records ask the SM, ns since `begin`; [`NEVER`] if it
     /// cannot be asked.
     reads_ask_from: AtomicU64,
-    /// When the SM was asked for its last proof, ns since `begin`; [`NEVER`] if there is none.
-    proven: AtomicU64,
+    /// The last proof that the tables are the latest. No worker locks it.
+    confirmed: Mutex<Option<Confirmed>>,
     report_answers: ArrayQueue<Packet>,
     report_answered: Notify,
     /// Traps to relay to the SM.
@@ -68,7 +68,7 @@ impl Lane {
             submitted: Notify::new(),
             reachable: AtomicBool::new(false),
             reads_ask_from: AtomicU64::new(NEVER),
-            proven: AtomicU64::new(NEVER),
+            confirmed: Mutex::default(),
             report_answers: ArrayQueue::new(REPORT_ANSWERS_MAX),
             report_answered: Notify::new(),
             traps: ArrayQueue::new(TRAPS_MAX),
@@ -140,16 +140,19 @@ impl Exchange {
         self.lanes[lane].reads_ask_from.store(ask_from, Relaxed);
     }
 
-    /// Sets when the SM of a lane was asked for the last proof that the lane's tables are current.
-    pub(crate) fn set_proven(&self, lane: usize, at: Option<Instant>) {
-        let proven = at.map_or(NEVER, |at| self.since_begin(at));
-        self.lanes[lane].proven.store(proven, Relaxed);
+    /// Sets the last proof that a lane's tables are the latest.
+    pub(crate) fn set_confirmed(&self, lane: usize, confirmed: Option<Confirmed>) {
+        *self.confirmed_of(lane) = confirmed;
     }
 
-    /// When the SM of a lane was asked for the last proof that the lane's tables are current.
-    pub(crate) fn proven(&self, lane: usize) -> Option<Instant> {
-        let proven = self.lanes.get(lane)?.proven.load(Relaxed);
-        (proven != NEVER).then(|| self.begin + std::time::Duration::from_nanos(proven))
+    /// The last proof that a lane's tables are the latest.
+    pub(crate) fn confirmed(&self, lane: usize) -> Option<Confirmed> {
+        *self.confirmed_of(lane)
+    }
+
+    /// Locked for moments.
+    fn confirmed_of(&self, lane: usize) -> MutexGuard<'_, Option<Confirmed>> {
+        self.lanes[lane].confirmed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn since_begin(&self, at: Instant) -> u64 {

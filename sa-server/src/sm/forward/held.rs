@@ -17,22 +17,37 @@ pub(super) struct Held {
     tables: Point,
 }
 
-/// A state of the registry. Sequence numbers grow within an epoch.
+/// A state of the registry and the fabric. Sequence numbers and generations grow within an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Point {
-    epoch: u64,
+    pub(super) epoch: u64,
     sequence: u64,
+    /// 0 if the state of the fabric does not matter.
+    pub(super) fabric_generation: u64,
 }
 
 impl Point {
+    /// A state of the registry, with any fabric.
     pub(super) fn new(epoch: u64, sequence: u64) -> Self {
-        Self { epoch, sequence }
+        Self { epoch, sequence, fabric_generation: 0 }
+    }
+
+    /// The same state of the registry, with any fabric.
+    pub(super) fn of_registry(self) -> Self {
+        Self { fabric_generation: 0, ..self }
+    }
+
+    /// The same state of the registry, with a generation of the fabric.
+    pub(super) fn with_fabric(self, fabric_generation: u64) -> Self {
+        Self { fabric_generation, ..self }
     }
 
     /// Whether tables at this point contain the changes of `other`. Those of another session do
     /// not show that: it may have begun without a write that the previous one decided last.
     pub(super) fn contains(self, other: Self) -> bool {
-        self.epoch == other.epoch && self.sequence >= other.sequence
+        self.epoch == other.epoch
+            && self.sequence >= other.sequence
+            && self.fabric_generation >= other.fabric_generation
     }
 
     /// Whether tables at this point belong to a later session than `other`.
@@ -43,7 +58,8 @@ impl Point {
 
 impl From<Version> for Point {
     fn from(version: Version) -> Self {
-        Self { epoch: version.session.epoch, sequence: version.registry_sequence }
+        let Version { session, fabric_generation, registry_sequence } = version;
+        Self { epoch: session.epoch, sequence: registry_sequence, fabric_generation }
     }
 }
 

@@ -17,7 +17,7 @@ use sa_proto::metrics::Histogram;
 use sa_proto::proto::registry as proto;
 use sa_proto::snapshot::Version;
 
-use super::currency::{Currency, Reads};
+use super::currency::{Confirmed, Currency, Reads};
 use super::held::{Held, Point};
 use super::in_flight::{InFlight, Sent};
 use super::{Answer, Request, Submission, Verdict};
@@ -141,10 +141,9 @@ impl Machine {
         self.currency.reads()
     }
 
-    /// When the SM was asked, last, for the proof by which the tables contain all registrations of
-    /// that time: the time until which they are known to have been its latest.
-    pub fn proven(&self) -> Option<Instant> {
-        self.currency.proven()
+    /// The last proof that the tables are the latest, registry and fabric.
+    pub fn confirmed(&self) -> Option<Confirmed> {
+        self.currency.confirmed()
     }
 
     /// Queries are answered from `version` from now on. [`Version::NONE`] means from no version:
@@ -172,7 +171,8 @@ impl Machine {
             let point = Point::new(outcome.epoch, outcome.sequence);
             if sent.request.is_none() {
                 let decides = !outcome.dropped && outcome.status == u32::from(Status::OK.0);
-                self.currency.handle_outcome(now, outcome.id, decides.then_some(point));
+                let point = decides.then(|| point.with_fabric(outcome.fabric_generation));
+                self.currency.handle_outcome(now, outcome.id, point);
             }
             let verdict = verdict(&sent, outcome);
             for id in sent.others {

@@ -26,7 +26,7 @@ use ib_mad::wire::mad::Status;
 use sa_proto::prost::bytes::Bytes;
 
 pub use client::{Forwarder, Forwarding};
-pub use currency::Reads;
+pub use currency::{Confirmed, Reads};
 pub use exchange::{Exchange, WorkerEnd};
 pub use machine::Counters;
 

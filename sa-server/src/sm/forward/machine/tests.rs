@@ -336,6 +336,24 @@ fn reads_ask_the_sm_unless_the_tables_were_current_within_the_bound() {
     assert_eq!(bed.machine.reads(), Reads::AsHeld);
 }
 
+#[test]
+fn an_answer_confirms_the_fabric_that_it_names() {
+    let mut bed = Bed::connected();
+    let ask = |bed: &mut Bed, fabric_generation| {
+        bed.run(PROOF_INTERVAL);
+        let [number] = bed.transmit().unwrap()[..] else { panic!("a barrier") };
+        bed.receive([proto::Outcome { fabric_generation, ..outcome(number, 1, 10) }]);
+        bed.machine.confirmed().map(|confirmed| (confirmed.epoch, confirmed.at))
+    };
+    let asked = ask(&mut bed, 1);
+    assert_eq!(asked, Some((1, bed.now)));
+    assert_eq!(ask(&mut bed, 2), asked, "the tables lack it");
+    assert_eq!(ask(&mut bed, 0), asked, "of an SM that names none");
+    let version = Version { fabric_generation: 2, ..version(1, 10) };
+    bed.machine.handle_version(version);
+    assert!(bed.machine.confirmed().map(|confirmed| confirmed.at) > asked.map(|(_, at)| at));
+}
+
 /// Regression: an SM behind a connection that loses all packets kept reads waiting until their
 /// clients gave up.
 #[test]
