@@ -115,7 +115,8 @@ pub struct Heartbeat {
     pub session: u64,
     #[prost(fixed64, tag = "2")]
     pub generation: u64,
-    /// None if the manager of the session has not confirmed the snapshot since it was installed.
+    /// None if the manager of the session has not confirmed the snapshot, or if it may have confirmed
+    /// a later one than the client's paths are of.
     #[prost(message, optional, tag = "3")]
     pub confirmation: ::core::option::Option<Confirmation>,
 }

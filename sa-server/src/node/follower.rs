@@ -19,14 +19,17 @@ use crate::tables::cell::Generation;
 /// GUIDs of one port that have paths among each other; further ones have none.
 const OWN_MAX: usize = 64;
 
+/// GUIDs of a port, ascending, with a hash of the paths from it to each.
+type OwnGuids = Box<[(Guid, u64)]>;
+
 /// One agent: a port, and what was sent of its paths.
 #[derive(Debug, Default)]
 pub struct Follower {
     port: Guid,
     terms: Option<proto::Terms>,
     half: Option<Arc<Half>>,
-    /// The port's GUIDs, ascending, with a hash of the paths to each as they were sent.
-    own: Box<[(Guid, u64)]>,
+    /// As they were sent.
+    own: OwnGuids,
 }
 
 /// Messages for one agent. They are sent in this order.
@@ -128,7 +131,7 @@ impl Follower {
         &self,
         lead: &Lead,
         mut survey: Option<&mut Survey<'_>>,
-    ) -> (Box<[(Guid, u64)]>, BTreeMap<Guid, Vec<u8>>) {
+    ) -> (OwnGuids, BTreeMap<Guid, Vec<u8>>) {
         let names = survey.iter().flat_map(|survey| survey.names());
         let mut names: Vec<Guid> = names.map(|port| port.guid).collect();
         names.sort_unstable();

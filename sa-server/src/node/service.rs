@@ -90,7 +90,8 @@ pub struct AgentCounters {
     pub following: AtomicU64,
     /// Whether the manager confirmed lately that the tables are its latest.
     pub confirmed: AtomicU64,
-    /// Agents refused because there were too many, or because the manager had confirmed nothing.
+    /// Agents refused because there were too many, because the manager had confirmed nothing, or
+    /// because they named no port.
     pub refused: AtomicU64,
     /// Agents refused because the snapshot does not have their port.
     pub unknown: AtomicU64,
@@ -362,8 +363,10 @@ impl proto::node_paths_server::NodePaths for Service {
         let place = Following::count(place, Arc::clone(counters));
         let mut requests = request.into_inner();
         let asked = timeout(FIRST_TIMEOUT, requests.message()).await;
-        let asked = asked.map_err(|_| Status::deadline_exceeded("no port was named"))??;
-        let asked = asked.ok_or_else(|| Status::invalid_argument("no port was named"))?;
+        let Ok(Ok(Some(asked))) = asked else {
+            counters.refused.fetch_add(1, Relaxed);
+            return Err(Status::invalid_argument("no port was named"));
+        };
         let ping = (asked.ping, Instant::now());
         let agent = printable(&asked.agent.chars().take(64).collect::<String>());
         let port = Guid(asked.port_guid);

@@ -332,8 +332,9 @@ impl Metrics {
         );
         const REFUSED: Family = Family::number(
             "agents_refused",
-            "Agents refused because there were too many, or because the SM had not confirmed lately \
-             that this responder is up to date; they follow another responder",
+            "Agents refused because there were too many, because the SM had not confirmed lately \
+             that this responder is up to date, or because they named no port; they follow another \
+             responder",
         );
         const UNKNOWN: Family = Family::number(
             "agents_unknown",
