@@ -2,7 +2,8 @@
 //!
 //! Milliseconds to build all tables from a snapshot's planes on all cores and on one, to follow a
 //! cut link and to add one alias GUID to a thousand (by patching the tables, and by rebuilding them
-//! over the unchanged parts), and the bytes of the tables from which PathRecord queries by GID or LID read.
+//! over the unchanged parts), and the bytes of the tables from which PathRecord queries by GID or
+//! LID read.
 
 use std::hint::black_box;
 use std::sync::Arc;

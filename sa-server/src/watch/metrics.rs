@@ -338,7 +338,7 @@ impl Metrics {
         );
         const UNKNOWN: Family = Family::number(
             "agents_unknown",
-            "Agents refused because the fabric, as this responder knows it, does not have their port",
+            "Agents refused because the fabric, as this responder knows it, lacks their port",
         );
         const SLOW: Family =
             Family::number("agents_slow", "Agents disconnected because they did not read");
@@ -581,7 +581,7 @@ impl Collector for Metrics {
         self.http.encode(&mut encoder)?;
         const LEFT_OUT: Family = Family::number(
             "log_lines_left_out",
-            "Log lines about agents and refused connections that were left out: there were too many",
+            "Log lines about agents and refused connections left out because there were too many",
         );
         LEFT_OUT.counter(&mut encoder)?.of(log_limit::left_out())?;
         self.encode_snapshot(&mut encoder)

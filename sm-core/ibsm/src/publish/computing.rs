@@ -32,8 +32,8 @@ impl Computing {
         self.turns.of(share)
     }
 
-    /// What `make` returns for `share`, once there is a turn for it. The turn ends with `make`, also
-    /// if the caller has left.
+    /// What `make` returns for `share`, once there is a turn for it. The turn ends with `make`,
+    /// also if the caller has left.
     pub(super) async fn compute<T: Send + 'static>(
         &self,
         share: Share,
