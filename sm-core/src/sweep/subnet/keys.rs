@@ -110,13 +110,13 @@ impl Subnet {
         let (holder, known) = self.m_keys_for(request);
         let Some(known) = known else { return };
         let configured = self.settings.m_key;
-        if answered
-            && shown != known
+        let is_replaced = shown != known
             && shown != configured
-            && self.m_keys.replaced.get(holder) == Some(shown)
-        {
+            && self.m_keys.replaced.get(holder) == Some(shown);
+        if answered && is_replaced && self.proves_m_key(request) {
             self.m_keys.learn(holder, shown);
             self.m_keys.doubted.remove(&holder);
+            self.m_keys.refuted.remove(&holder);
             return;
         }
         if known == configured {
@@ -127,6 +127,26 @@ impl Subnet {
         } else {
             self.m_keys.doubted.insert(holder);
         }
+    }
+
+    /// Whether an answer to a request proves the M_Key that it showed: at levels 0 and 1 a port
+    /// answers every Get. The level of a port that was never read is not known: most likely it
+    /// answers no other M_Key.
+    fn proves_m_key(&self, request: Request) -> bool {
+        if request.kind.is_set() {
+            return true;
+        }
+        let target = match request.destination() {
+            Destination::NodeOf(port) => Some(port),
+            Destination::Behind(port) => self.fabric.port(port).peer(),
+            Destination::OwnNode | Destination::Beyond(..) => None,
+        };
+        let Some(target) = target else { return true };
+        let node = self.fabric.port(target).node;
+        let is_switch = self.fabric.node(node).switch.is_some();
+        let holder = self.fabric.ports_of(node).next().filter(|_| is_switch).unwrap_or(target);
+        let entry = self.fabric.port(holder);
+        !entry.known || entry.port_info().m_key_protect_bits() > 1
     }
 
     /// The port whose M_Key protects the target of a request, with its remembered M_Key.
@@ -234,11 +254,13 @@ impl Subnet {
                 return None;
             }
             debug!("stored M_Key of port {guid} is wrong");
-            match self.m_keys.replaced.get(guid) {
-                Some(before) => self.m_keys.known.set(guid, before),
-                None => self.m_keys.known.forget(guid),
+            if let Some(before) = self.m_keys.replaced.get(guid) {
+                // The next sweep shows it.
+                self.m_keys.known.set(guid, before);
+                self.m_keys.replaced.forget(guid);
+                return None;
             }
-            self.m_keys.replaced.forget(guid);
+            self.m_keys.known.forget(guid);
         }
         let place = self.fabric.describe(port);
         Some(match lease {
