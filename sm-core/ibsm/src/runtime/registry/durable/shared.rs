@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use sa_proto::snapshot::Session;
-use sm_core::registry::RegistryClock;
+use sm_core::registry::{Registry, RegistryClock};
 use tracing::{debug, info};
 
 use super::{Access, DurableRegistry};
@@ -27,10 +27,12 @@ impl DurableRegistry {
             self.followed = Some(self.rows());
             self.access = Access::Copy;
             self.published = None;
-            // The store reports no result of a commit that is under way; it may be stored.
+            // The store reports no result of a commit that is under way; it may be stored. What is
+            // read next replaces what is in memory; until then no decision there counts.
             if self.uncommitted().is_some() {
                 self.note_failed();
             }
+            self.replace_registry(Registry::default());
         }
     }
 
