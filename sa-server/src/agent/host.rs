@@ -250,6 +250,28 @@ mod tests {
         }
     }
 
+    /// Regression: an agent looks for another responder after some time without its port; changes of
+    /// the fabric that came more often counted as service, and the time began again.
+    #[test]
+    fn a_port_that_its_responder_lacks_stays_unserved_while_the_fabric_changes() {
+        let now = Instant::now();
+        let mut host = host(now);
+        let port = host.port_mut(0).unwrap();
+        assert!(port.is_served(now));
+        let lacking = |records| match current(records) {
+            Kind::Current(current) => Kind::Current(proto::Current { is_known: false, ..current }),
+            kind => kind,
+        };
+        update(port, now, lacking(2));
+        assert!(!port.is_served(now));
+        update(port, now, Kind::Changing(proto::Changing {}));
+        assert!(!port.is_served(now));
+        update(port, now, current(2));
+        assert!(port.is_served(now));
+        update(port, now, Kind::Changing(proto::Changing {}));
+        assert!(port.is_served(now));
+    }
+
     #[test]
     fn an_answer_repeats_source_and_pkey() {
         let now = Instant::now();

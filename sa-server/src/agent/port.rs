@@ -45,6 +45,8 @@ pub struct Port {
     version: (u64, u64),
     /// Epoch of the highest session that was heard of, and when.
     highest: Option<(u64, Instant)>,
+    /// Whether the responder's last complete paths were of a snapshot without the port.
+    is_unknown: bool,
 }
 
 /// How current a port's paths are.
@@ -169,6 +171,7 @@ impl Port {
             pings: None,
             version: (0, 0),
             highest: None,
+            is_unknown: false,
         }
     }
 
@@ -248,6 +251,7 @@ impl Port {
                 self.take_version(now, (current.session, current.generation))?;
                 self.confirm(now, current.confirmation);
                 self.state = State::Fresh { is_known: current.is_known };
+                self.is_unknown = !current.is_known;
             }
         }
         Ok(())
@@ -305,7 +309,7 @@ impl Port {
 
     /// Whether its responder is of use: it has the port, and is known to be up to date.
     pub fn is_served(&self, now: Instant) -> bool {
-        self.state != State::Fresh { is_known: false } && self.is_confirmed(now)
+        !self.is_unknown && self.is_confirmed(now)
     }
 
     /// Whether the manager confirmed lately that its responder is up to date.
