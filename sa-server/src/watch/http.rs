@@ -332,7 +332,7 @@ mod tests {
         assert!(metrics.http.displaced.load(Relaxed) >= 8);
     }
 
-    /// Regression: nobody could see that connections were closed.
+    /// Regression: closed connections were not counted.
     #[test]
     fn what_is_closed_without_an_answer_is_counted_by_reason() {
         let metrics = Arc::<Metrics>::default();

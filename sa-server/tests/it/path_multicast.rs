@@ -46,7 +46,7 @@ fn registry() -> RegistryPlane {
     }
 }
 
-/// Status and DLID of the path from host 2 to the group, as `requester` is told.
+/// Status and DLID of the path from host 2 to the group that `requester` gets.
 fn asked(method: Method, requester: u16, mask: ComponentMask, sm_key: u64) -> (Status, Lid) {
     let plane = CHAIN.plane(|port| {
         let is_member = [1, 2].iter().any(|&lid| Chain::host_guid(lid) == port.guid);

@@ -125,7 +125,7 @@ impl Tables {
     }
 }
 
-/// Whether these are the same ports at the same switches. Columns are numbered anew by each build.
+/// Whether these are the same ports at the same switches. Each build numbers columns from 0.
 fn has_same_ports(now: &[EndPort], then: &[EndPort]) -> bool {
     let place = |port: &EndPort| (port.guid, port.lid, port.row, port.class);
     now.len() == then.len() && now.iter().map(place).eq(then.iter().map(place))
