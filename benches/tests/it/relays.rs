@@ -173,7 +173,7 @@ fn a_thousand_agents_over_four_responders() {
 /// cargo test -p benches --test it ten_thousand_agents -- --ignored --nocapture
 /// ```
 #[test]
-#[ignore = "for figures: takes minutes"]
+#[ignore = "for figures: takes 15 s"]
 fn ten_thousand_agents_over_sixteen_responders() {
     run(&FAT_TREE_10000, 16);
 }

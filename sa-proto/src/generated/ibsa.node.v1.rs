@@ -226,12 +226,13 @@ pub mod node_paths_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Sends all paths from a port, then what changes, until the client leaves. The first request
-        /// names the port and has to come at once; each is a ping, besides. A client sends another ping
-        /// when the one before was returned. A client that has not heard anything for three heartbeats
-        /// takes the responder for dead. A responder that has lost contact with its manager refuses with
-        /// UNAVAILABLE, one that serves as many as it may with RESOURCE_EXHAUSTED, and one whose snapshot
-        /// does not have the port with NOT_FOUND.
+        /// Sends all paths from a port, then what changes, until the client leaves. The first
+        /// request names the port and has to come at once; each is a ping, besides. A client
+        /// sends another ping when the one before was returned. A client that has not heard
+        /// anything for three heartbeats takes the responder for dead. A responder that has lost
+        /// contact with its manager refuses with UNAVAILABLE, one that serves as many as it may
+        /// with RESOURCE_EXHAUSTED, and one whose snapshot does not have the port with
+        /// NOT_FOUND.
         pub async fn follow(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::FollowRequest>,
@@ -278,12 +279,13 @@ pub mod node_paths_server {
             >
             + std::marker::Send
             + 'static;
-        /// Sends all paths from a port, then what changes, until the client leaves. The first request
-        /// names the port and has to come at once; each is a ping, besides. A client sends another ping
-        /// when the one before was returned. A client that has not heard anything for three heartbeats
-        /// takes the responder for dead. A responder that has lost contact with its manager refuses with
-        /// UNAVAILABLE, one that serves as many as it may with RESOURCE_EXHAUSTED, and one whose snapshot
-        /// does not have the port with NOT_FOUND.
+        /// Sends all paths from a port, then what changes, until the client leaves. The first
+        /// request names the port and has to come at once; each is a ping, besides. A client
+        /// sends another ping when the one before was returned. A client that has not heard
+        /// anything for three heartbeats takes the responder for dead. A responder that has lost
+        /// contact with its manager refuses with UNAVAILABLE, one that serves as many as it may
+        /// with RESOURCE_EXHAUSTED, and one whose snapshot does not have the port with
+        /// NOT_FOUND.
         async fn follow(
             &self,
             request: tonic::Request<tonic::Streaming<super::FollowRequest>>,

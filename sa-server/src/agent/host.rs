@@ -250,8 +250,8 @@ mod tests {
         }
     }
 
-    /// Regression: an agent looks for another responder after some time without its port; changes of
-    /// the fabric that came more often counted as service, and the time began again.
+    /// Regression: an agent looks for another responder after some time without its port; changes
+    /// of the fabric that came more often counted as service, and the time began again.
     #[test]
     fn a_port_that_its_responder_lacks_stays_unserved_while_the_fabric_changes() {
         let now = Instant::now();

@@ -54,7 +54,7 @@ impl<T> Guarded<T> {
             } else if !std::mem::replace(&mut self.logged, true) {
                 tracing::warn!(
                     peer = ?batch[at].carrier.peer,
-                    "dropping envelopes from an untrusted address; add --believe ADDRESS to accept \
+                    "dropping envelopes from an untrusted sender; add --believe ADDRESS to accept \
                      them (accepted are the SM's front door, and on this host programs of root \
                      and of the user of ibsa)"
                 );

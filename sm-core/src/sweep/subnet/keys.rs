@@ -10,8 +10,8 @@
 //! and the answer was lost. If it differs from the configured one, a request without an answer is
 //! repeated with the other of the two, and then with the one that the port had before: a master
 //! that was replaced while it had no link sets its own M_Key at ports that it reaches until it
-//! finds its successor. An answer proves the M_Key right, except at level 1, where a PortInfo that hides
-//! its M_Key proves it wrong.
+//! finds its successor. An answer proves the M_Key right, except at level 1, where a PortInfo that
+//! hides its M_Key proves it wrong.
 
 use ib_mad::types::{Guid, Lid, PortNum};
 use ib_mad::wire::attribute::PortInfo;
