@@ -19,6 +19,7 @@ pub mod log_limit;
 pub mod metrics;
 #[cfg(feature = "rpc")]
 pub mod quota;
+pub mod rate_limit;
 pub mod rendezvous;
 #[cfg(feature = "rpc")]
 pub mod serve;

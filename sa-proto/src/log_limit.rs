@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::rate_limit::RateLimit;
+
 /// Lines left out by all limits of this process.
 static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
 
@@ -32,9 +34,7 @@ pub struct LogLimit {
 
 #[derive(Debug)]
 struct State {
-    /// Lines logged that are not yet made up for, and since when one is.
-    logged: u32,
-    since: Option<Instant>,
+    logged: RateLimit,
     left_out: u64,
 }
 
@@ -42,7 +42,7 @@ impl LogLimit {
     /// `most` lines in a row, then one in each `interval`, about `about`, as in "12 lines about
     /// refused calls were left out".
     pub const fn new(about: &'static str, most: u32, interval: Duration) -> Self {
-        let state = Mutex::new(State { logged: 0, since: None, left_out: 0 });
+        let state = Mutex::new(State { logged: RateLimit::new(), left_out: 0 });
         Self { about, most, interval, state }
     }
 
@@ -61,16 +61,11 @@ impl LogLimit {
     /// How many lines were left out before one that may be logged now.
     fn admit(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(since) = state.since.filter(|since| now >= *since + self.interval) {
-            state.logged -= 1;
-            state.since = (state.logged > 0).then_some(since + self.interval);
-        }
-        if state.logged >= self.most {
+        if !state.logged.has_room(now, self.most, self.interval) {
             state.left_out += 1;
             return None;
         }
-        state.logged += 1;
-        state.since.get_or_insert(now);
+        state.logged.spend(now);
         Some(std::mem::take(&mut state.left_out))
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use ib_mad::types::Guid;
+use sa_proto::rate_limit::RateLimit;
 
-use super::allowance::Allowance;
 use super::election::OTHERS_MAX;
 
 /// Demands granted in a row, after which one is granted each [`DEMAND_INTERVAL`]. Each costs a full
@@ -54,9 +54,9 @@ impl Claims {
 /// Limits the demands of other SMs.
 #[derive(Debug, Default)]
 pub(in crate::sweep) struct Demands {
-    granted: Allowance,
-    mergers: Allowance,
-    lines: Allowance,
+    granted: RateLimit,
+    mergers: RateLimit,
+    lines: RateLimit,
     /// When an unknown sender was asked last.
     asked: Option<Instant>,
     /// Demands that were not answered.

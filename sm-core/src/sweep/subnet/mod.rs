@@ -1,7 +1,6 @@
 //! The subnet: data that the stages of a sweep and the tasks between sweeps share, and the types
 //! that both need, such as [`owner`] and [`events`]. Nothing here imports a stage or a task.
 
-pub(in crate::sweep) mod allowance;
 pub(in crate::sweep) mod demands;
 pub(in crate::sweep) mod election;
 pub(in crate::sweep) mod events;

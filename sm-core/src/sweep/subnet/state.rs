@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sa_proto::metrics::Histogram;
+use sa_proto::rate_limit::RateLimit;
 
-use super::allowance::Allowance;
 use super::schedule::{Cause, Schedule};
 use super::service::InService;
 use crate::fabric::PortIndex;
@@ -56,7 +56,7 @@ pub(in crate::sweep) struct SubnetState {
     /// Light sweeps that found nothing changed.
     pub(in crate::sweep) quiet_sweeps: u64,
     /// Discoveries that started over.
-    pub(in crate::sweep) starts_over: Allowance,
+    pub(in crate::sweep) starts_over: RateLimit,
     /// How long light sweeps took.
     pub(in crate::sweep) light_sweeps: Arc<Histogram>,
 }
@@ -98,7 +98,7 @@ impl Default for SubnetState {
             own_node_silent: false,
             sampled_next: 0,
             quiet_sweeps: 0,
-            starts_over: Allowance::default(),
+            starts_over: RateLimit::default(),
             light_sweeps: Arc::new(Histogram::from_millisecond()),
         }
     }

@@ -4,20 +4,20 @@ use std::time::{Duration, Instant};
 
 /// Actions that were taken and are not yet made up for.
 #[derive(Debug, Default)]
-pub(in crate::sweep) struct Allowance {
+pub struct RateLimit {
     spent: u32,
     /// Since when one is made up for.
     since: Option<Instant>,
 }
 
-impl Allowance {
+impl RateLimit {
+    /// With no action taken.
+    pub const fn new() -> Self {
+        Self { spent: 0, since: None }
+    }
+
     /// Whether one more action may be taken: `most` in a row, then one in each `interval`.
-    pub(in crate::sweep) fn has_room(
-        &mut self,
-        now: Instant,
-        most: u32,
-        interval: Duration,
-    ) -> bool {
+    pub fn has_room(&mut self, now: Instant, most: u32, interval: Duration) -> bool {
         while let Some(since) = self.since.filter(|since| now >= *since + interval) {
             self.spent -= 1;
             self.since = (self.spent > 0).then_some(since + interval);
@@ -26,7 +26,7 @@ impl Allowance {
     }
 
     /// An action was taken.
-    pub(in crate::sweep) fn spend(&mut self, now: Instant) {
+    pub fn spend(&mut self, now: Instant) {
         self.spent += 1;
         self.since.get_or_insert(now);
     }
