@@ -206,14 +206,22 @@ impl FrontDoor {
             self.counters.not_master += 1;
             return false;
         }
-        let Some(peer) = packet.carrier.peer.filter(|peer| is_registered(responders, *peer)) else {
-            self.counters.unregistered += 1;
-            return false;
+        let token = packet.carrier.token;
+        let judged = packet.carrier.peer.and_then(|peer| {
+            let is_genuine = is_genuine(responders, peer, token)?;
+            Some((peer, is_genuine))
+        });
+        let peer = match judged {
+            Some((peer, true)) => peer,
+            Some((_, false)) => {
+                self.counters.forged += 1;
+                return false;
+            }
+            None => {
+                self.counters.unregistered += 1;
+                return false;
+            }
         };
-        if !has_token(responders, peer, packet.carrier.token) {
-            self.counters.forged += 1;
-            return false;
-        }
         let mad = SaMad::new(&packet.mad);
         let (header, rmpp) = (mad.header(), mad.rmpp());
         if header.mgmt_class() != MgmtClass::SUBN_ADM {
@@ -257,10 +265,12 @@ fn is_registered(responders: &[Responder], peer: SocketAddr) -> bool {
 }
 
 /// Whether a responder with this address has this token, or none: any user of its host can have the
-/// address once it has ended.
-fn has_token(responders: &[Responder], peer: SocketAddr, token: u64) -> bool {
-    let mut at_peer = responders.iter().filter(|responder| responder.front_door.contains(&peer));
-    at_peer.any(|responder| [0, token].contains(&responder.front_door_token))
+/// address once it has ended. `None` if no responder has the address.
+fn is_genuine(responders: &[Responder], peer: SocketAddr, token: u64) -> Option<bool> {
+    let at_peer = responders.iter().filter(|responder| responder.front_door.contains(&peer));
+    let mut tokens = at_peer.map(|responder| responder.front_door_token).peekable();
+    tokens.peek()?;
+    Some(tokens.any(|known| [0, token].contains(&known)))
 }
 
 /// The responder for a client, of those that serve `session`, and its address.

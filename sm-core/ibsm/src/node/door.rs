@@ -30,12 +30,28 @@ pub(super) struct Door {
     last_turn: Instant,
     /// Until when requests may have waited at the port while the process was stopped.
     stale_until: Option<Instant>,
-    warning_due: Option<Instant>,
-    /// Dropped queries at the last warning.
-    warned: u64,
-    /// The same of forged answers.
-    forged_due: Option<Instant>,
-    forged_warned: u64,
+    dropped: Warned,
+    forged: Warned,
+}
+
+/// The last warning of something that is counted.
+#[derive(Default)]
+struct Warned {
+    /// The count then.
+    count: u64,
+    /// When the next one may be logged.
+    due: Option<Instant>,
+}
+
+impl Warned {
+    /// Whether to log a warning now that so many are counted.
+    fn is_due(&mut self, now: Instant, count: u64) -> bool {
+        let is_due = count > self.count && self.due.is_none_or(|due| now >= due);
+        if is_due {
+            *self = Self { count, due: Some(now + WARNING_INTERVAL) };
+        }
+        is_due
+    }
 }
 
 impl Door {
@@ -50,10 +66,8 @@ impl Door {
             outgoing: Ring::new(QUEUE_MAX),
             last_turn: now,
             stale_until: None,
-            warning_due: None,
-            warned: 0,
-            forged_due: None,
-            forged_warned: 0,
+            dropped: Warned::default(),
+            forged: Warned::default(),
         }
     }
 
@@ -129,22 +143,18 @@ impl Door {
     /// that were forged.
     pub(super) fn warn_of_drops(&mut self, now: Instant) {
         let forged = self.logic.counters.forged;
-        if forged > self.forged_warned && self.forged_due.is_none_or(|due| now >= due) {
+        if self.forged.is_due(now, forged) {
             warn!(
                 "{forged} SA answers dropped so far: they came from the address of a responder and \
                  do not have its token; another program has the address, or pretends to"
             );
-            self.forged_warned = forged;
-            self.forged_due = Some(now + WARNING_INTERVAL);
         }
         let dropped = self.logic.counters.no_responder;
-        if dropped > self.warned && self.warning_due.is_none_or(|due| now >= due) {
+        if self.dropped.is_due(now, dropped) {
             warn!(
                 "{dropped} SA queries dropped so far: no responder is connected and serving this \
                  SM's session; `ibsmctl status` shows the command that starts one"
             );
-            self.warned = dropped;
-            self.warning_due = Some(now + WARNING_INTERVAL);
         }
     }
 }

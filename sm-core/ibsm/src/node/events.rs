@@ -123,7 +123,7 @@ impl Node {
     }
 
     /// Publishes routes that switches have, while the sweep goes on: responders answer with them
-    /// some 10 ms earlier. The registry knows the nodes and end ports: only cables between switches
+    /// before it ends. The registry knows the nodes and end ports: only cables between switches
     /// are gone ([`Event::Routed`]).
     fn publish_routes(&mut self, now: Instant) {
         if self.publication.feed().session().is_none() {

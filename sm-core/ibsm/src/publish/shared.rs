@@ -42,7 +42,7 @@ pub(super) struct Shared {
     pub(super) rival: Mutex<Session>,
     /// The epoch of the last session of this SM that a responder has accepted.
     pub(super) accepted: AtomicU64,
-    /// Address of the front door; empty if there is none.
+    /// Address and token of the front door; empty if there is none.
     pub(super) front_door: ArcSwap<AnnouncedDoor>,
     /// Operators' names of nodes.
     pub(super) names: ArcSwap<NodeNames>,

@@ -35,7 +35,7 @@ static LINES: LogLimit =
     LogLimit::new("responders", 4 * RESPONDERS_MAX as u32, Duration::from_secs(1));
 
 /// Logs a line about a connection, unless there were too many.
-macro_rules! line {
+macro_rules! log_line {
     ($level:ident, $($line:tt)+) => {
         if LINES.permits() {
             tracing::$level!($($line)+);
@@ -280,13 +280,13 @@ impl Subscription {
             self.shared.responders.note_hung(self.connection);
         }
         match end {
-            FeedEnd::Silent => line!(
+            FeedEnd::Silent => log_line!(
                 warn,
                 peer = %self.name,
                 "no answer to keepalives: closing the connection; its process or host hangs"
             ),
             FeedEnd::Left(reason) if self.heartbeats.is_some() => {
-                line!(
+                log_line!(
                     warn,
                     standby = %self.name, %reason,
                     "a standby that follows the registry disconnected"
@@ -296,11 +296,11 @@ impl Subscription {
                 tracing::debug!(client = %self.name, %reason, "snapshot client disconnected");
             }
             FeedEnd::Left(reason) => {
-                line!(warn, responder = %self.name, %reason, "responder disconnected");
+                log_line!(warn, responder = %self.name, %reason, "responder disconnected");
             }
             FeedEnd::Given(status) => {
                 let reason = status.message();
-                line!(warn, responder = %self.name, reason, "closing the feed to a responder");
+                log_line!(warn, responder = %self.name, reason, "closing the feed to a responder");
                 self.shared.counters.given_up.fetch_add(1, Relaxed);
             }
             FeedEnd::Closing => tracing::debug!(responder = %self.name, "feed ended"),
@@ -377,11 +377,11 @@ impl Subscription {
         match self.recall.handle(rows, &self.shared.inquiries) {
             Ok(true) => {
                 self.shared.counters.recalled.fetch_add(1, Relaxed);
-                line!(info, responder = %self.name, "fetched the registry of a responder");
+                log_line!(info, responder = %self.name, "fetched the registry of a responder");
             }
             Ok(false) => {}
             Err(error) => {
-                line!(
+                log_line!(
                     warn,
                     responder = %self.name, %error,
                     "the registry of a responder is unusable"
@@ -454,7 +454,7 @@ impl Subscription {
                 let serving = serving.as_deref().unwrap_or("nothing yet");
                 let id = format_args!("{:#x}", responder.id);
                 if let Some(sm_guid) = sm_guid {
-                    line!(
+                    log_line!(
                         info,
                         standby = %self.name, %id, port = %sm_guid,
                         "a standby that follows the registry connected"
@@ -462,7 +462,7 @@ impl Subscription {
                 } else if self.is_client {
                     tracing::debug!(client = %self.name, %id, serving, "snapshot client connected");
                 } else {
-                    line!(
+                    log_line!(
                         info,
                         responder = %self.name, %id,
                         front_door = ?responder.front_door, serving, "responder connected"
@@ -478,7 +478,7 @@ impl Subscription {
             }
             Event::Acked(version, Some(serving)) => {
                 if !same_fabric(version, self.acked) {
-                    line!(
+                    log_line!(
                         error,
                         responder = %self.name, %version, %serving,
                         "responder cannot build its tables from the published snapshot; it keeps \
@@ -492,7 +492,7 @@ impl Subscription {
             }
             Event::Acked(version, None) => {
                 if !same_fabric(version, self.acked) && !self.is_client {
-                    line!(info, responder = %self.name, %version, "responder serves");
+                    log_line!(info, responder = %self.name, %version, "responder serves");
                 }
                 self.note_accepted(version);
                 self.shared.counters.acks.fetch_add(1, Relaxed);
@@ -505,7 +505,7 @@ impl Subscription {
                 })
             }
             Event::Resync(reason) => {
-                line!(
+                log_line!(
                     info,
                     responder = %self.name, ?reason,
                     "feed resynchronized: responder requested a full update"
@@ -515,14 +515,14 @@ impl Subscription {
             }
             Event::Refused(held) => {
                 if held == Version::NONE {
-                    line!(
+                    log_line!(
                         warn,
                         responder = %self.name,
                         "responder refused an update: it already holds sessions of other managers, \
                          and has no room for another"
                     );
                 } else {
-                    line!(
+                    log_line!(
                         warn,
                         responder = %self.name, %held,
                         "responder refused an update: it follows a session with a higher epoch"
@@ -638,7 +638,7 @@ impl Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         if self.shared.leave(self.connection) && !self.is_closing {
-            line!(warn, "the last responder disconnected; SA queries are not answered");
+            log_line!(warn, "the last responder disconnected; SA queries are not answered");
         }
     }
 }

@@ -44,6 +44,8 @@ pub(in crate::sweep) struct Sweep {
     began: Option<Instant>,
     /// Requests that nodes left unanswered.
     pub(in crate::sweep) silence: Silence,
+    /// Whether routes are written before addresses are looked at.
+    pub(in crate::sweep) routes_first: bool,
 }
 
 /// Part of a sweep, with its data. Each ends when all of its requests are answered or given up.

@@ -27,12 +27,18 @@ impl Subnet {
     /// GUID of the port whose M_Key protects `port`.
     pub(in crate::sweep) fn m_key_holder(&self, port: PortIndex) -> Guid {
         let node = self.fabric.port(port).node;
-        let is_switch = self.fabric.node(node).switch.is_some();
-        let holder = self.fabric.ports_of(node).next().filter(|_| is_switch).unwrap_or(port);
+        let holder = self.m_key_port(port);
         match self.fabric.port(holder).guid {
             Guid(0) => self.fabric.node(node).node_info().port_guid(),
             guid => guid,
         }
+    }
+
+    /// The port that holds the M_Key for `port`: port 0 of a switch.
+    fn m_key_port(&self, port: PortIndex) -> PortIndex {
+        let node = self.fabric.port(port).node;
+        let is_switch = self.fabric.node(node).switch.is_some();
+        self.fabric.ports_of(node).next().filter(|_| is_switch).unwrap_or(port)
     }
 
     /// The M_Key for a request; `last` is that of the previous attempt, which was not answered. A
@@ -114,9 +120,7 @@ impl Subnet {
             && shown != configured
             && self.m_keys.replaced.get(holder) == Some(shown);
         if answered && is_replaced && self.proves_m_key(request) {
-            self.m_keys.learn(holder, shown);
-            self.m_keys.doubted.remove(&holder);
-            self.m_keys.refuted.remove(&holder);
+            self.m_keys.prove(holder, shown);
             return;
         }
         if known == configured {
@@ -142,10 +146,7 @@ impl Subnet {
             Destination::OwnNode | Destination::Beyond(..) => None,
         };
         let Some(target) = target else { return true };
-        let node = self.fabric.port(target).node;
-        let is_switch = self.fabric.node(node).switch.is_some();
-        let holder = self.fabric.ports_of(node).next().filter(|_| is_switch).unwrap_or(target);
-        let entry = self.fabric.port(holder);
+        let entry = self.fabric.port(self.m_key_port(target));
         !entry.known || entry.port_info().m_key_protect_bits() > 1
     }
 
@@ -197,9 +198,7 @@ impl Subnet {
         let (m_key, is_shown) = (info.m_key(), info.m_key() != 0 || info.m_key_protect_bits() == 0);
         if is_shown {
             let holder = self.m_key_holder(port);
-            self.m_keys.learn(holder, m_key);
-            self.m_keys.doubted.remove(&holder);
-            self.m_keys.refuted.remove(&holder);
+            self.m_keys.prove(holder, m_key);
             match m_key == self.settings.m_key {
                 true => self.m_keys.others.remove(&holder),
                 false => self.m_keys.others.insert(holder),
@@ -236,12 +235,7 @@ impl Subnet {
     /// Handles a Set() without an answer: the known M_Key may be wrong. Returns the reason and the
     /// remedy, for the log (IBA C14-44).
     pub(in crate::sweep) fn suspect_m_key(&mut self, port: PortIndex) -> Option<String> {
-        let guid = self.m_key_holder(port);
-        let node = self.fabric.port(port).node;
-        let holder = match self.fabric.node(node).switch {
-            Some(_) => self.fabric.ports_of(node).next()?,
-            None => port,
-        };
+        let (guid, holder) = (self.m_key_holder(port), self.m_key_port(port));
         let info = self.fabric.port(holder).port_info();
         let (level, lease, m_key) =
             (info.m_key_protect_bits(), info.m_key_lease_period(), info.m_key());

@@ -32,6 +32,13 @@ pub(in crate::sweep) struct MKeys {
 }
 
 impl MKeys {
+    /// Records the M_Key of a port that has shown it, or answered a request with it.
+    pub(in crate::sweep) fn prove(&mut self, holder: Guid, m_key: u64) {
+        self.learn(holder, m_key);
+        self.doubted.remove(&holder);
+        self.refuted.remove(&holder);
+    }
+
     /// Records the M_Key of a port, and the one that it replaces.
     pub(in crate::sweep) fn learn(&mut self, holder: Guid, m_key: u64) {
         if let Some(before) = self.known.get(holder).filter(|before| *before != m_key) {

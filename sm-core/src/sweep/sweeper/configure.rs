@@ -96,7 +96,7 @@ impl Sweeper {
 
     /// Continues after forwarding tables were written.
     pub(in crate::sweep) fn end_tables(&mut self, now: Instant, programmed: Programmed) {
-        if !std::mem::take(&mut self.routes_first) {
+        if !std::mem::take(&mut self.sweep.routes_first) {
             return self.begin_arming(now, programmed);
         }
         if self.subnet.journal.report.lft_blocks_set > 0 {

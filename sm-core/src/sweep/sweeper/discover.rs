@@ -27,7 +27,6 @@ impl Sweeper {
         let journal = std::mem::take(&mut self.subnet.journal);
         self.subnet.journal = journal.into_discovery(full);
         self.sweep = Sweep::default();
-        self.routes_first = false;
         self.subnet.journal.report.first = self.subnet.state.first_as_master;
         self.subnet.journal.report.smps = self.subnet.exchange.counters().transmitted;
         self.subnet.state.begin_discovery();

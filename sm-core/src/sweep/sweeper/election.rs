@@ -258,7 +258,7 @@ impl Sweeper {
         self.subnet.journal.report.first = self.subnet.state.first_as_master;
         self.subnet.election.handover.has_configured = true;
         if self.may_route_first(full) {
-            self.routes_first = true;
+            self.sweep.routes_first = true;
             return self.begin_routing(now);
         }
         self.begin_addresses(now, full, None);

@@ -79,8 +79,6 @@ pub struct Sweeper {
     advances_at: Option<Instant>,
     /// Switches that do not accept their forwarding tables.
     avoided: AvoidedSwitches,
-    /// Whether the sweep under way writes routes before it looks at addresses.
-    routes_first: bool,
     /// Links that routes avoid because they run below their speed or width.
     throttled: ThrottledLinks,
     multicast: Multicast,
@@ -105,7 +103,6 @@ impl Sweeper {
             sweep: Sweep::default(),
             advances_at: None,
             avoided: AvoidedSwitches::default(),
-            routes_first: false,
             throttled: ThrottledLinks::default(),
             multicast: Multicast::default(),
             partition_changes: PartitionChanges::default(),
@@ -362,7 +359,6 @@ impl Sweeper {
         let standby = self.subnet.election.state() == SmState::Standby;
         let heavy = self.subnet.settings.force_heavy_sweep;
         self.sweep = Sweep::default();
-        self.routes_first = false;
         self.subnet.journal = Journal::new(cause);
         if cause == Cause::Trap {
             self.subnet.journal.report.detail = self.subnet.awaited_traps(now);

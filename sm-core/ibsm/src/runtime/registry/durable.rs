@@ -393,10 +393,9 @@ impl DurableRegistry {
         self.publisher.session()
     }
 
-    /// Generation of the fabric published last in the session with this epoch; 0 if there is none.
-    pub(super) fn fabric_generation(&self, epoch: u64) -> u64 {
-        let version = self.publisher.version();
-        if version.session.epoch == epoch { version.fabric_generation } else { 0 }
+    /// The version that was published last.
+    pub(super) fn published_version(&self) -> Version {
+        self.publisher.version()
     }
 
     /// The session in which all of the registry is published.

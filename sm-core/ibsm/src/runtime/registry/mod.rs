@@ -341,7 +341,7 @@ impl RegistryHandle {
         }
     }
 
-    /// Sets the front door's address, which is sent to responders.
+    /// Sets address and token of the front door, which are sent to responders.
     pub(super) fn set_front_door(&self, door: AnnouncedDoor) {
         self.shared.front_door.send_replace(door);
     }

@@ -503,8 +503,7 @@ impl RegistryThread {
         // The records of all answers, in memory that these share.
         let mut records = Vec::new();
         let mut answers = Vec::with_capacity(jobs.len());
-        // Nearly always all are of one session.
-        let mut latest: Option<(u64, u64)> = None;
+        let published = self.durable.published_version();
         for (job, verdict) in jobs.into_iter().zip(verdicts) {
             let begin = records.len();
             let origin = match job.reply_to {
@@ -525,10 +524,9 @@ impl RegistryThread {
                     if let Some(data) = data {
                         records.extend_from_slice(record_bytes(&data));
                     }
-                    let (_, fabric_generation) = match latest.filter(|(of, _)| *of == epoch) {
-                        Some(latest) => latest,
-                        None => *latest.insert((epoch, self.durable.fabric_generation(epoch))),
-                    };
+                    let is_of_session = published.session.epoch == epoch;
+                    let fabric_generation =
+                        if is_of_session { published.fabric_generation } else { 0 };
                     proto::Outcome {
                         id: job.id,
                         status: status.0.into(),
