@@ -93,7 +93,6 @@ async fn agents_survive_a_responder_and_fall_silent_without_a_manager_until_the_
     await_that("the others follow", || agents(&living) == AGENTS as u64);
     nodes.iter_mut().for_each(|node| node.await_answer(&living));
 
-    // A change of the fabric that concerns no agent is a change of the generation only.
     let epoch = nodes[0].epoch();
     let killed = Instant::now();
     ibsm.kill_and_wait();

@@ -5,8 +5,8 @@
 //! have changes in memory: the next is begun when all agents of an earlier one have read theirs.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -71,7 +71,7 @@ impl Finder {
         let shared = Arc::clone(&self.shared);
         let number = shared.halves.number();
         // A reader that lasted would keep a generation from being freed.
-        let mut reader = lock(&shared.publisher).reader();
+        let mut reader = shared.reader();
         let Some(generation) = reader.current() else {
             for Job { follower, done } in self.waiting.drain(..) {
                 // The agent may have left, here and below.
@@ -98,8 +98,4 @@ impl Finder {
         self.waiting.extend(rest);
         group
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -17,7 +17,7 @@ use super::terms::terms;
 use crate::tables::cell::Generation;
 
 /// GUIDs of one port that have paths among each other; further ones have none.
-const OWN_MAX: usize = 64;
+pub(super) const OWN_MAX: usize = 64;
 
 /// GUIDs of a port, ascending, with a hash of the paths from it to each.
 type OwnGuids = Box<[(Guid, u64)]>;
@@ -69,8 +69,7 @@ impl Follower {
     /// The first message: the terms, by which the agent learns its switch before paths are found.
     /// It may prefer another responder then.
     pub fn greet(&mut self, generation: &Generation) -> proto::Update {
-        let survey = Survey::new(generation, self.port);
-        let terms = terms(&generation.tables, survey.as_ref());
+        let terms = terms(&generation.tables, self.port);
         self.terms = Some(terms.clone());
         update(Kind::Terms(terms))
     }
@@ -83,7 +82,7 @@ impl Follower {
     /// Finds its half of `generation`, for its group. `number` is that of a publication not after
     /// the generation's.
     pub fn lead(&self, halves: &Halves, generation: &Generation, number: u64) -> Lead {
-        halves.lead(generation, number, self.port, self.half.as_ref())
+        halves.lead(generation, number, self.port, self.half.as_deref())
     }
 
     /// The messages after which the agent has the paths of `generation`. `lead` is that of its
@@ -91,7 +90,7 @@ impl Follower {
     pub fn follow(&mut self, generation: &Generation, lead: &Lead) -> Messages {
         let mut survey = Survey::new(generation, self.port);
         let mut first = Vec::new();
-        let terms = terms(&generation.tables, survey.as_ref());
+        let terms = terms(&generation.tables, self.port);
         if self.terms.as_ref() != Some(&terms) {
             first.push(update(Kind::Terms(terms.clone())));
             self.terms = Some(terms);

@@ -13,14 +13,16 @@
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use ib_mad::types::Guid;
 use sa_proto::prost::bytes::Bytes;
 use sa_proto::proto::node as proto;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::survey::{RECORDS_MAX, Record, Survey};
+use super::follower::OWN_MAX;
+use super::lock;
+use super::survey::{RECORDS_MAX, Record, Survey, source_of};
 use crate::tables::cell::Generation;
 use crate::tables::{SourceKind, Tables};
 
@@ -30,11 +32,11 @@ pub const CHANGES_LEN_MAX: usize = 256 << 10;
 const CHANGES_LEN_FULL: usize = 200 << 10;
 /// Maximum number of records of one destination. The paths of one that has more are left out.
 pub(super) const RECORDS_EACH_MAX: usize = 512;
-/// Maximum number of records of a half; a port's paths to itself come on top.
-const RECORDS_OF_HALF_MAX: usize = RECORDS_MAX - (8 << 10);
+/// Maximum number of records of a half: a port's paths to its own GUIDs come on top.
+const RECORDS_OF_HALF_MAX: usize = RECORDS_MAX - OWN_MAX * RECORDS_EACH_MAX;
 
 /// The GUIDs of all end ports of a generation, ascending.
-pub type GuidList = Arc<[Guid]>;
+type GuidList = Arc<[Guid]>;
 
 /// The paths of the ports of one kind.
 #[derive(Debug)]
@@ -76,9 +78,7 @@ impl Half {
     }
 
     fn is_equal(&self, other: &Self) -> bool {
-        let is_same_list = Arc::ptr_eq(&self.destinations, &other.destinations)
-            || self.destinations == other.destinations;
-        is_same_list && self.hashes == other.hashes
+        self.destinations == other.destinations && self.hashes == other.hashes
     }
 
     /// Destinations and hashes.
@@ -104,8 +104,7 @@ enum Kind {
 
 impl Kind {
     fn of(tables: &Tables, port: Guid) -> Self {
-        let found = tables.end_ports.by_guid(port).filter(|found| found.lid.is_unicast());
-        let kind = found.and_then(|found| tables.source_kind(found));
+        let kind = source_of(tables, port).and_then(|found| tables.source_kind(found));
         kind.map_or(Self::Port(port), Self::Alike)
     }
 }
@@ -144,7 +143,7 @@ impl Halves {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Queries are answered from other tables now. Returns the number of this publication. Halves
@@ -193,12 +192,11 @@ impl Halves {
         generation: &Generation,
         number: u64,
         port: Guid,
-        held: Option<&Arc<Half>>,
+        held: Option<&Half>,
     ) -> Lead {
         let destinations = self.destinations(generation);
         let mut changes = Vec::new();
-        let held_now = held.map(|half| &**half);
-        let found = self.find(generation, destinations, port, held_now, &mut changes);
+        let found = self.find(generation, destinations, port, held, &mut changes);
         let kind = Kind::of(&generation.tables, port);
         let mut state = self.state();
         // Only of this kind: others that hold an equal half may have become of another one.

@@ -19,11 +19,12 @@ mod task;
 mod terms;
 
 pub use follower::{Follower, Messages};
-pub use half::{CHANGES_LEN_MAX, GroupKey, GuidList, Half, Halves, Lead};
+pub use half::{CHANGES_LEN_MAX, GroupKey, Half, Halves, Lead};
 pub use list::list;
 pub use service::{AGENTS_MAX, AgentCounters, Agents, AgentsConfig, Contact, ServeError};
 pub use survey::RECORDS_MAX;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How often an agent hears from its responder at least.
@@ -31,3 +32,8 @@ pub const HEARTBEAT: Duration = Duration::from_millis(500);
 /// How old the manager's confirmation that a responder's tables are its latest may be. Agents leave
 /// all requests to the SA when it is older, and no further ones may follow.
 pub const CONTACT_MAX: Duration = Duration::from_secs(3);
+
+/// Locks; what is locked here is whole after a panic, too.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -30,11 +30,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::finder::{Finder, Job, lock};
+use super::finder::{Finder, Job};
 use super::half::Halves;
+use super::survey::source_of;
 use super::task::Task;
-use super::{CONTACT_MAX, Follower, HEARTBEAT};
-use crate::tables::cell::Publisher;
+use super::{CONTACT_MAX, Follower, HEARTBEAT, lock};
+use crate::tables::cell::{Publisher, Reader};
 use crate::tables::fabric::Tables;
 
 /// Maximum number of agents at once.
@@ -162,7 +163,7 @@ impl Shared {
 
     /// Has agents follow the generation that was published last.
     pub(super) fn follow(&self) {
-        let mut reader = lock(&self.publisher).reader();
+        let mut reader = self.reader();
         let current = reader.current();
         let version = current.map_or(Version::NONE, |generation| generation.version);
         let tables = current.map(|generation| Arc::clone(&generation.tables));
@@ -196,12 +197,15 @@ impl Shared {
         (published, asked.filter(|_| published.version.session == session))
     }
 
+    /// Reads the generation that queries are answered from.
+    pub(super) fn reader(&self) -> Reader {
+        lock(&self.publisher).reader()
+    }
+
     /// Whether what was published last has a port, or nothing was published.
     fn may_know(&self, port: Guid) -> bool {
-        let mut reader = lock(&self.publisher).reader();
-        let known = |tables: &Tables| {
-            tables.end_ports.by_guid(port).is_some_and(|port| port.lid.is_unicast())
-        };
+        let mut reader = self.reader();
+        let known = |tables: &Tables| source_of(tables, port).is_some();
         reader.current().is_none_or(|generation| known(&generation.tables))
     }
 

@@ -56,12 +56,27 @@ pub(super) struct Survey<'a> {
     shared: HashMap<PKeySet, Box<[PKey]>>,
 }
 
+/// The port with a GUID, if it has paths.
+pub(super) fn source_of(tables: &Tables, port: Guid) -> Option<&EndPort> {
+    tables.end_ports.by_guid(port).filter(|found| found.lid.is_unicast())
+}
+
+/// The GUID of a port and its aliases, ascending. A virtual port has P_Keys of its own, and so
+/// paths of its own.
+pub(super) fn sources(tables: &Tables, port: &EndPort) -> Vec<Guid> {
+    let names = tables.end_ports.names_by_lid(port.lid).iter();
+    let mut guids: Vec<Guid> =
+        names.filter(|name| name.class == port.class).map(|name| name.guid).collect();
+    guids.sort_unstable();
+    guids
+}
+
 impl<'a> Survey<'a> {
     /// Of the paths from a port, unless this generation does not have it.
     pub(super) fn new(generation: &'a Generation, port: Guid) -> Option<Self> {
-        let source = *generation.tables.end_ports.by_guid(port)?;
+        let source = *source_of(&generation.tables, port)?;
         let family = query::family(attribute::PATH_RECORD)?;
-        source.lid.is_unicast().then(|| Self {
+        Some(Self {
             generation,
             source,
             family,
@@ -80,16 +95,6 @@ impl<'a> Survey<'a> {
     /// The port whose paths are found.
     pub(super) fn source(&self) -> &EndPort {
         &self.source
-    }
-
-    /// The port's own GUID and its aliases, ascending. A virtual port has P_Keys of its own, and
-    /// so paths of its own.
-    pub(super) fn sources(&self) -> Vec<Guid> {
-        let is_alias = |port: &&EndPort| port.class == self.source.class;
-        let mut guids: Vec<Guid> =
-            self.names().iter().filter(is_alias).map(|port| port.guid).collect();
-        guids.sort_unstable();
-        guids
     }
 
     /// The port under each of its GUIDs, those of virtual ports included.

@@ -16,7 +16,7 @@ use tokio_stream::{Stream, StreamExt as _};
 use tonic::Status;
 
 use super::HEARTBEAT;
-use super::finder::{Found, Job, lock};
+use super::finder::{Found, Job};
 use super::follower::Follower;
 use super::half::update;
 use super::service::Shared;
@@ -74,7 +74,7 @@ impl Task {
         // A stream begins so.
         let mut is_outdated = true;
         published.mark_changed();
-        let mut reader = lock(&self.shared.publisher).reader();
+        let mut reader = self.shared.reader();
         let terms = reader.current().map(|generation| follower.greet(generation));
         drop(reader);
         if let Some(terms) = terms

@@ -6,26 +6,28 @@
 //! classes that no rule names are alike. ServiceIDs are, too, unless a rule accepts only requests
 //! without: then requests with any ServiceID are exceptions.
 
+use ib_mad::types::Guid;
 use sa_proto::proto::node as proto;
 use sa_proto::snapshot::{IdMatch, QosRule};
 
-use super::survey::Survey;
+use super::survey::{source_of, sources};
 use crate::tables::Tables;
 
 /// Maximum number of exceptions of a kind. If there are more, all values are exceptions.
 pub(super) const EXCEPTIONS_MAX: usize = 1 << 12;
 
-/// The terms of a survey; of a port without GUIDs if these tables do not have it.
-pub(super) fn terms(tables: &Tables, survey: Option<&Survey<'_>>) -> proto::Terms {
+/// The terms of the paths of a port; without GUIDs if these tables do not have it.
+pub(super) fn terms(tables: &Tables, port: Guid) -> proto::Terms {
     let rules = || tables.qos.rows().map(|row| &**row);
-    let switch = survey.and_then(|survey| tables.switch_of(survey.source()));
-    let sources = survey.map(Survey::sources).unwrap_or_default();
+    let source = source_of(tables, port);
+    let switch = source.and_then(|source| tables.switch_of(source));
+    let sources = source.map(|source| sources(tables, source)).unwrap_or_default();
     proto::Terms {
         subnet_prefix: tables.subnet.prefix,
         sources: sources.iter().map(|guid| guid.0).collect(),
         service_ids: service_ids(rules()),
         qos_classes: qos_classes(rules()),
-        lid: survey.map_or(0, |survey| survey.source().lid.0.into()),
+        lid: source.map_or(0, |source| source.lid.0.into()),
         switch_guid: switch.map_or(0, |guid| guid.0),
     }
 }

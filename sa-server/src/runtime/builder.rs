@@ -74,50 +74,39 @@ impl Builder {
             Some((last, _, index)) => index.follow(last.registry(), &registry),
             None => RegistryIndex::new(&registry),
         };
-        let step = last.as_ref().map_or(Step::All, |(last, ..)| Step::between(last, snapshot));
-        let is_other_fabric = step == Step::All;
+        let step = last.as_ref().map_or(Step::Other, |(last, ..)| Step::between(last, snapshot));
         // Where little differs, that takes less time than to wait for CPU time that workers leave.
-        let routed = last
-            .as_ref()
-            .filter(|_| is_other_fabric)
-            .and_then(|(_, tables, _)| tables.patched(snapshot.fabric()).map(Arc::new));
-        let (step, last) = match (routed, last) {
-            (Some(tables), Some((last, _, index))) => {
-                let aliases = last.registry().alias_guids != registry.alias_guids;
-                let step = Step::Patch { multicast: false, aliases };
-                (step, Some((last, tables, index)))
+        let patched = last.as_ref().and_then(|(last, before, _)| {
+            let mut tables = match step {
+                Step::Same => Arc::clone(before),
+                Step::Multicast => Arc::new(before.with_multicast(snapshot.fabric())),
+                Step::Other => Arc::new(before.patched(snapshot.fabric())?),
+            };
+            if last.registry().alias_guids != registry.alias_guids {
+                tables = Arc::new(tables.with_alias_guids(last.registry(), &registry));
             }
-            (_, last) => (step, last),
-        };
-        let tables = match (step, last) {
-            (Step::Patch { multicast, aliases }, Some((last, mut tables, _))) => {
-                if multicast {
-                    tables = Arc::new(tables.with_multicast(snapshot.fabric()));
-                }
-                if aliases {
-                    tables = Arc::new(tables.with_alias_guids(last.registry(), &registry));
-                }
-                tables
-            }
-            // In the pool all of it yields to the workers.
-            (_, before) => self.builders.finish_within(BUILD_PATIENCE, || {
+            Some(tables)
+        });
+        // In the pool all of it yields to the workers.
+        let tables = patched.unwrap_or_else(|| {
+            self.builders.finish_within(BUILD_PATIENCE, || {
                 rayon::scope(|_| {
-                    let mut tables = match before {
+                    let mut tables = match last {
                         Some((_, before, _)) => before.rebuild(snapshot.fabric(), &registry),
                         None => Tables::build(snapshot.fabric(), &registry),
                     };
                     tables.qos.count_by(&self.metrics.levels);
                     Arc::new(tables)
                 })
-            }),
-        };
+            })
+        });
         let version = snapshot.version();
         let generation =
             Generation { version, tables: Arc::clone(&tables), registry, index: index.clone() };
         let built_in = start.elapsed();
         self.metrics.applied.record(built_in, 1);
         self.publisher().set(lane, Some(Arc::new(generation)));
-        if is_other_fabric {
+        if step == Step::Other {
             log_installed(snapshot, &tables, built_in);
         }
         let serving = Serving {
@@ -132,30 +121,29 @@ impl Builder {
     }
 }
 
-/// How much two snapshots differ.
+/// How much the fabrics of two snapshots differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Only these parts of the tables are replaced. If none, the rows that differ are in no table.
-    Patch {
-        /// Switches forward multicast otherwise.
-        multicast: bool,
-        /// Ports have other alias GUIDs.
-        aliases: bool,
-    },
-    /// Anything else: the tables are patched if only routes and links between switches differ,
+    /// The rows that differ, if any, are in no table.
+    Same,
+    /// Switches forward multicast otherwise.
+    Multicast,
+    /// In anything else: the tables are patched if that is only routes and links between switches,
     /// and rebuilt otherwise.
-    All,
+    Other,
 }
 
 impl Step {
     fn between(last: &Snapshot, next: &Snapshot) -> Self {
-        let is_same_fabric = Arc::ptr_eq(last.fabric(), next.fabric());
-        if !is_same_fabric && !last.fabric().is_same_but_multicast(next.fabric()) {
-            return Self::All;
-        }
-        Self::Patch {
-            multicast: !is_same_fabric && last.fabric().mfts != next.fabric().mfts,
-            aliases: last.registry().alias_guids != next.registry().alias_guids,
+        let (last, next) = (last.fabric(), next.fabric());
+        if Arc::ptr_eq(last, next) {
+            Self::Same
+        } else if !last.is_same_but_multicast(next) {
+            Self::Other
+        } else if last.mfts != next.mfts {
+            Self::Multicast
+        } else {
+            Self::Same
         }
     }
 }

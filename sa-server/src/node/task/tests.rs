@@ -7,6 +7,7 @@ use sa_proto::snapshot::{FabricPlane, RegistryPlane, Session, Subnet};
 use tokio::sync::Semaphore;
 use tokio_stream::wrappers::ReceiverStream;
 
+use super::super::lock;
 use super::*;
 use crate::node::service::Contact;
 use crate::tables::cell::Generation;
@@ -58,7 +59,7 @@ impl Bed {
     }
 
     fn update(&self, follower: &mut Follower) -> crate::node::Messages {
-        let mut reader = lock(&self.shared.publisher).reader();
+        let mut reader = self.shared.reader();
         let generation = reader.current().expect("a generation");
         follower.update(&self.shared.halves, generation, self.shared.halves.number())
     }

@@ -102,7 +102,7 @@ impl Tables {
     /// differ in routes only.
     pub(crate) fn has_same_routes(&self, before: &Self, row: u16) -> bool {
         let (now, then) = (self.end_ports.all(), before.end_ports.all());
-        let (mut last, mut is_same) = (None, true);
+        let mut last = None;
         for (port, old) in now.iter().zip(then) {
             if self.end_class(port).lmc > 0 {
                 return false;
@@ -116,12 +116,11 @@ impl Tables {
             // Records do not say how many switches there are.
             let class = self.paths.class(row, port.column, port.lid);
             let class_before = before.paths.class(row, old.column, old.lid);
-            is_same = (class.limit, class.sl) == (class_before.limit, class_before.sl);
-            if !is_same {
-                break;
+            if (class.limit, class.sl) != (class_before.limit, class_before.sl) {
+                return false;
             }
         }
-        is_same && now.len() == then.len()
+        true
     }
 }
 

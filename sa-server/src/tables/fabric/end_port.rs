@@ -249,23 +249,19 @@ impl EndPorts {
 
     /// Same, where LIDs have these columns.
     pub(super) fn with_columns(&self, column_of: impl Fn(Lid) -> u16) -> Self {
-        let of_lid =
-            |(lid, port): (u16, &EndPort)| EndPort { column: column_of(Lid(lid)), ..*port };
         let is_port = |port: &EndPort| port.guid.0 != 0;
         let differs =
             |(lid, port): (u16, &EndPort)| is_port(port) && column_of(Lid(lid)) != port.column;
-        let by_own = |ports: &Arc<[EndPort]>| -> Arc<[EndPort]> {
-            let port = |port: &EndPort| match is_port(port) {
-                true => EndPort { column: column_of(port.lid), ..*port },
-                false => *port,
-            };
-            ports.iter().map(port).collect()
-        };
-        let by_lid: Arc<[EndPort]> = if (0..).zip(&*self.by_lid).any(differs) {
-            let entry = |(lid, port)| if is_port(port) { of_lid((lid, port)) } else { *port };
-            (0..).zip(&*self.by_lid).map(entry).collect()
-        } else {
+        if !(0..).zip(&*self.by_lid).any(differs) {
             return self.clone();
+        }
+        let with = |port: &EndPort, lid: Lid| match is_port(port) {
+            true => EndPort { column: column_of(lid), ..*port },
+            false => *port,
+        };
+        let by_lid = (0..).zip(&*self.by_lid).map(|(lid, port)| with(port, Lid(lid))).collect();
+        let by_own = |ports: &[EndPort]| -> Arc<[EndPort]> {
+            ports.iter().map(|port| with(port, port.lid)).collect()
         };
         let own = by_own(&self.own);
         let all =

@@ -17,6 +17,8 @@ mod record;
 mod rewalk;
 mod scan;
 mod sl;
+#[cfg(test)]
+mod testing;
 mod trace;
 mod virtual_ports;
 mod walk;

@@ -39,7 +39,7 @@ pub(super) fn patched(tables: &Tables, plane: &Arc<FabricPlane>) -> Option<Table
     }
     let changed = changed_nodes(&old.nodes, &plane.nodes)?;
     let patch = Patch::new(tables, plane, changed)?;
-    let switches = patch.switches()?;
+    let (switches, records) = (patch.switches()?, patch.records()?);
     let topology = topology(plane, switches);
     let before = Before { topology: &topology_of(tables), columns: &tables.walked.columns };
     let (columns, fresh) = patched_columns(&topology, before, LIMITS)?;
@@ -52,7 +52,7 @@ pub(super) fn patched(tables: &Tables, plane: &Arc<FabricPlane>) -> Option<Table
     };
     Some(Tables {
         end_ports: tables.end_ports.with_columns(column_of),
-        records: patch.records()?,
+        records,
         paths,
         sls,
         walked: Walked { switches: topology.switches, columns: Arc::new(columns) },
@@ -143,6 +143,9 @@ impl<'a> Patch<'a> {
             Some((find(&plane.nodes, guid)?, row(guid).unwrap_or(EndPort::DETACHED)))
         });
         let fabric = Fabric::part(nodes, &plane.subnet);
+        if fabric.has_planes() {
+            return None;
+        }
         Some(Self { tables, plane, changed, fabric, moved })
     }
 
@@ -170,11 +173,7 @@ impl<'a> Patch<'a> {
         let old = &self.tables.records;
         let mut made = Made::none();
         let mut places: [Vec<(Range<u32>, Range<u32>)>; 3] = Default::default();
-        let is_planarized = std::cell::Cell::new(false);
-        let mut keys = |scanned: &Scanned<'_>, port: &Port| {
-            is_planarized.set(is_planarized.get() || scanned.has_planes());
-            self.keys_of(scanned.node, port)
-        };
+        let mut keys = |scanned: &Scanned<'_>, port: &Port| self.keys_of(scanned.node, port);
         for &at in &self.changed {
             let scanned = self.fabric.node(self.plane.nodes[at].guid)?;
             let now = self.fabric.add_records(scanned, &mut made, &mut keys);
@@ -183,9 +182,6 @@ impl<'a> Patch<'a> {
             for ((places, then), now) in places.iter_mut().zip(then).zip(now) {
                 places.push((then.clone(), now));
             }
-        }
-        if is_planarized.get() {
-            return None;
         }
         let [nodes, ports, links] = &places;
         // With as many records as before, indices and ranges stay.

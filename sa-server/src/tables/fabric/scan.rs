@@ -73,6 +73,11 @@ impl<'a> Fabric<'a> {
         Self { nodes, by_guid, switches: Vec::new(), host_rows: 0 }
     }
 
+    /// Whether a port of any node is planarized.
+    pub(super) fn has_planes(&self) -> bool {
+        self.nodes.iter().any(Scanned::has_planes)
+    }
+
     /// The node with this GUID.
     pub(super) fn node(&self, guid: Guid) -> Option<&Scanned<'a>> {
         let at = *self.by_guid.get(&guid)?;

@@ -7,9 +7,9 @@
 //! independent of the order of threads.
 //!
 //! A destination's column depends on its entries in the tables and on the devices behind the ports
-//! that these name. After a change only destinations are walked again for which a switch has
-//! another entry, or another device behind the port, and would have another view by it if all
-//! others kept theirs; the result is identical. A cut cable moves thousands of entries to ports of
+//! that these name. After a change a destination is walked again only if some switch's entry, or
+//! the device behind its port, differs and gives that switch another view, provided that all others
+//! see the destination as before; the result is identical. A cut cable moves thousands of entries to ports of
 //! the same distance, and changes few views.
 
 use std::collections::HashMap;

@@ -1,36 +1,17 @@
 //! Planarized fabrics: ports that are in several planes.
 
-use ib_mad::types::{Mtu, PKey, SUBNET_PREFIX_DEFAULT};
-use ib_mad::wire::attribute::{LinkSpeeds, LinkWidths, NodeInfo, PortInfo, PortState};
+use ib_mad::types::SUBNET_PREFIX_DEFAULT;
 use sa_proto::snapshot::{Lft, RegistryPlane};
 
 use super::super::Tables;
+use super::super::testing::{self, node};
 use super::super::trace::Arrival;
 use super::*;
 
 const SWITCHES: [Guid; 2] = [Guid(0xA0), Guid(0xB0)];
 
 fn port(num: u8, guid: Guid, lid: u16, peer: Option<(Guid, u8)>) -> Port {
-    let mut info = [0; 64];
-    PortInfo::of_mut(&mut info)
-        .set_base_lid(Lid(lid))
-        .set_link_width_active(LinkWidths::X4)
-        .set_link_speed_active(LinkSpeeds::QDR)
-        .set_mtu_cap(Mtu::B4096)
-        .set_port_state(if peer.is_some() { PortState::Active } else { PortState::Down });
-    let peer = peer.map(|(guid, num)| (guid, PortNum(num)));
-    Port { num: PortNum(num), guid, info, pkeys: [PKey::DEFAULT_FULL].into(), peer }
-}
-
-fn node(guid: Guid, kind: NodeType, ports: Vec<Port>) -> Arc<Node> {
-    let mut info = [0; 40];
-    NodeInfo::of_mut(&mut info)
-        .set_node_type(kind)
-        .set_num_ports(ports.len() as u8)
-        .set_node_guid(guid)
-        .set_port_guid(ports[0].guid);
-    let switch_info = (kind == NodeType::Switch).then_some([0; 20]);
-    Arc::new(Node { guid, info, description: [0; 64], switch_info, ports })
+    testing::port(num, guid, Lid(lid), peer.map(|(guid, num)| (guid, PortNum(num))))
 }
 
 /// Three hosts at port n of a switch in each of two planes, the third in the second plane only.

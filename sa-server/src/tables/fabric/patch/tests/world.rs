@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ib_mad::types::{Guid, Lid, Mtu, PKey, PortNum, SUBNET_PREFIX_DEFAULT};
-use ib_mad::wire::attribute::{
-    LinkSpeeds, LinkWidths, NodeInfo, NodeType, PortInfo, PortState, SwitchInfo,
-};
+use ib_mad::types::{Guid, Lid, PKey, PortNum, SUBNET_PREFIX_DEFAULT};
+use ib_mad::wire::attribute::{LinkWidths, NodeType, PortInfo, SwitchInfo};
 use proptest::prelude::*;
 use sa_proto::snapshot::{
-    FabricPlane, Lft, Mft, MftBlock, Node, PathSls, Port, PortTables, Row, Subnet, find,
+    FabricPlane, Lft, Mft, MftBlock, PathSls, Port, PortTables, Row, Subnet, find,
 };
+
+use crate::tables::fabric::testing::{self, node};
 
 /// Ports of a switch. Hosts are at the last ones, links between switches at the first.
 const PORTS: u8 = 10;
@@ -263,27 +263,11 @@ impl World {
 }
 
 fn port(num: u8, guid: Guid, lid: Lid, peer: Option<(Guid, PortNum)>, slow: bool) -> Port {
-    let mut info = [0; 64];
-    PortInfo::of_mut(&mut info)
-        .set_base_lid(lid)
-        .set_link_width_active(if slow { LinkWidths::X1 } else { LinkWidths::X4 })
-        .set_link_speed_active(LinkSpeeds::QDR)
-        .set_mtu_cap(Mtu::B4096)
-        .set_port_state(if peer.is_some() { PortState::Active } else { PortState::Down });
-    Port { num: PortNum(num), guid, info, pkeys: [PKey::DEFAULT_FULL].into(), peer }
-}
-
-fn node(guid: Guid, kind: NodeType, ports: Vec<Port>) -> Arc<Node> {
-    let mut info = [0; 40];
-    NodeInfo::of_mut(&mut info)
-        .set_node_type(kind)
-        .set_num_ports(ports.len() as u8)
-        .set_node_guid(guid)
-        .set_port_guid(ports[0].guid);
-    let switch_info = (kind == NodeType::Switch).then_some([0; 20]);
-    let mut description = [0; 64];
-    description[..8].copy_from_slice(&guid.0.to_be_bytes());
-    Arc::new(Node { guid, info, description, switch_info, ports })
+    let mut port = testing::port(num, guid, lid, peer);
+    if slow {
+        PortInfo::of_mut(&mut port.info).set_link_width_active(LinkWidths::X1);
+    }
+    port
 }
 
 /// Equal rows are the same memory, as in snapshots.
