@@ -93,7 +93,7 @@ impl Fault {
     }
 
     /// Whether another manager may become master.
-    pub fn stops_manager(&self) -> bool {
+    pub fn may_change_master(&self) -> bool {
         matches!(
             self,
             Self::Kill(Proc::Manager(_))

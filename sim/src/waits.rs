@@ -20,11 +20,6 @@ const NEXT_MEMBER: Duration = Duration::from_secs(8);
 /// answers from what it holds.
 pub const READ: Duration = Duration::from_secs(4);
 
-/// Whether another manager may become master because of this.
-pub fn changes_master(fault: &Fault) -> bool {
-    fault.stops_manager() || matches!(fault, Fault::OwnLink(_))
-}
-
 /// Whether responders go on without a manager.
 pub fn leaves_responders(fault: &Fault) -> bool {
     matches!(
@@ -39,8 +34,8 @@ pub fn limit(config: &Config, settings: &Settings, fault: &Fault, lasts: Duratio
     let takeover = Duration::from_millis(polls.into()) + TAKEOVER;
     match fault {
         Fault::EtcdMember(_) => NEXT_MEMBER,
-        _ if changes_master(fault) && config.etcd => takeover + FENCE,
-        _ if changes_master(fault) && config.managers > 1 => takeover,
+        _ if fault.may_change_master() && config.etcd => takeover + FENCE,
+        _ if fault.may_change_master() && config.managers > 1 => takeover,
         _ => lasts + takeover,
     }
 }

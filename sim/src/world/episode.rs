@@ -229,7 +229,7 @@ impl World {
     pub(super) fn note_rival(&mut self, index: usize) -> Result<(), Violation> {
         self.was_split = true;
         match &self.episode.fault {
-            Some((fault, _)) if waits::changes_master(fault) => Err(Violation(format!(
+            Some((fault, _)) if fault.may_change_master() => Err(Violation(format!(
                 "manager {index} acknowledges writes while another one does, and only {fault:?} \
                  failed"
             ))),

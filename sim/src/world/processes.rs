@@ -14,7 +14,6 @@ use crate::net::Proc;
 use crate::random::Random;
 use crate::responder::{self, Responder};
 use crate::violation::Violation;
-use crate::waits;
 
 /// The longest stall of a feed: keepalive ends connections that are silent for longer.
 const STALL_MAX: Duration = Duration::from_secs(4);
@@ -125,7 +124,7 @@ impl World {
         let incomplete = self.oracle.had_incomplete_takeover(running);
         if let Some((fault, _)) = &self.episode.fault
             && incomplete
-            && waits::changes_master(fault)
+            && fault.may_change_master()
         {
             return Err(Violation(format!(
                 "manager {index} has all clients asked, and only {fault:?} failed"
@@ -374,7 +373,7 @@ impl World {
         }
         // Many defects need a second fault while one manager takes over from another.
         let is_single = self.episode.is_single;
-        if fault.stops_manager() && !is_single && self.random.one_in(2) {
+        if fault.may_change_master() && !is_single && self.random.one_in(2) {
             let next = self.random.between(Duration::ZERO, BURST);
             self.schedule(now + next, Event::Fault);
         }
