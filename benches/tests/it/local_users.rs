@@ -120,7 +120,7 @@ fn another_user_of_the_host_queries_no_responder_by_envelopes() {
     assert!(own.status.success(), "{}", text(&own));
     let theirs = strangers.run("ibstorm", &storm);
     assert!(!theirs.status.success(), "{}", text(&theirs));
-    ibsa.wait_for("dropping envelopes from an untrusted address");
+    ibsa.wait_for("dropping envelopes from an untrusted sender");
 }
 
 /// Regression: silent connections kept operators and responders out, and used all descriptors.
