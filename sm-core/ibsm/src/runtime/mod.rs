@@ -26,6 +26,7 @@ mod signals;
 mod state;
 mod store;
 mod tap;
+mod vital;
 mod worker;
 
 use std::io::{self, Write};

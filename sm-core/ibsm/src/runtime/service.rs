@@ -241,6 +241,7 @@ impl Service {
     fn turn(&mut self) -> Result<Option<Result<(), RunError>>, RunError> {
         let now = Instant::now();
         self.turns.begin(now);
+        self.registry.note_turn();
         self.watchdog.iter_mut().for_each(|watchdog| watchdog.turn(now));
         let mut busy = self.workers.poll(|outcome| self.node.handle_job(now, outcome))?;
         while let Some(outcome) = self.files.poll()? {

@@ -41,6 +41,8 @@ const SESSION_PATIENCE: Duration = Duration::from_secs(15);
 /// [`PROBE_INTERVAL`].
 const FEED_SILENCE: Duration = Duration::from_secs(1);
 const PROBE_INTERVAL: Duration = Duration::from_millis(500);
+/// How often a master that shares its store shows that it does not hang.
+const PULSE: Duration = Duration::from_secs(1);
 /// How long a master may hear nothing from the fabric before it asks its neighbor.
 const REACH_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -274,7 +276,8 @@ impl Succession {
             && (!self.shares || self.store_checked);
         let vouched = vouched(sweeper);
         if is_master {
-            self.wake(Some(now + vouched / 4));
+            let wakes_in = if self.shares { PULSE.min(vouched / 4) } else { vouched / 4 };
+            self.wake(Some(now + wakes_in));
         }
         let heard = self.heard(now, sweeper);
         Outlook { may_begin, vouched_until: may_acknowledge.then(|| heard + vouched) }

@@ -65,6 +65,7 @@ use super::store::Store;
 #[cfg(feature = "etcd-model")]
 use super::store::etcd::{SharedState, SimulatedStore};
 use super::store::file::FileStore;
+use super::vital::Vital;
 
 /// See [`RegistrySetup::open_in_model`].
 #[cfg(feature = "etcd-model")]
@@ -105,8 +106,10 @@ impl RegistrySetup {
         dump: SaDumpFile,
     ) -> Result<RegistryHandle, super::RunError> {
         let (mut handle, thread) = self.open(store, publisher, dump)?;
-        let thread =
-            std::thread::Builder::new().name("registry".to_owned()).spawn(move || thread.run())?;
+        let thread = std::thread::Builder::new().name("registry".to_owned()).spawn(move || {
+            let _vital = Vital("registry");
+            thread.run();
+        })?;
         handle.thread = Some(thread);
         Ok(handle)
     }
@@ -233,6 +236,12 @@ impl RegistryHandle {
     /// Sets what operators' files say, as it is in force: partitions are listed with it.
     pub(crate) fn set_site(&self, site: Site) {
         *self.shared.site() = site;
+    }
+
+    /// Notes that the service loop does not hang. Several managers share a store on condition that
+    /// this is called about every second.
+    pub fn note_turn(&self) {
+        self.shared.turns.fetch_add(1, Relaxed);
     }
 
     /// A session has begun: the registry must be published in it.

@@ -120,6 +120,8 @@ pub(super) struct Shared {
     pub(super) arrived: Condvar,
     /// Epoch of the session in which the registry is published; 0 if in none.
     pub(super) published: AtomicU64,
+    /// Turns of the service loop, which show that it does not hang.
+    pub(super) turns: AtomicU64,
     /// Whether writes are accepted: there is a session.
     pub(super) open: watch::Sender<bool>,
     /// Whether the thread decides on no write until it is permitted again.
@@ -175,6 +177,7 @@ impl Shared {
             inbox: Mutex::default(),
             arrived: Condvar::new(),
             published: AtomicU64::new(0),
+            turns: AtomicU64::new(0),
             open: watch::Sender::new(false),
             sealed: AtomicBool::new(false),
             answers_wait: AtomicBool::new(false),

@@ -15,8 +15,10 @@ use super::durable::Write;
 use super::shared::{Job, Origin, Outbound, ReplyTo, WRITES_MAX};
 use super::thread::BATCH_MAX;
 use super::*;
+use crate::clock::HostClock;
 use crate::publish::PublishConfig;
 use crate::runtime::store::etcd::EtcdStore;
+use crate::runtime::store::etcd::model::{EtcdLink, EtcdModel};
 use crate::runtime::store::etcd::testing::Cluster;
 use crate::runtime::store::file::FileStore;
 use sm_core::registry::testing::{gid, ports, request};
@@ -355,6 +357,7 @@ impl Half {
 
     /// Takes outcomes, and keeps some writes open.
     fn step(&mut self) {
+        self.handle.note_turn();
         self.renew();
         while let Ok(message) = self.inbound.try_recv() {
             for outcome in message.unwrap().outcomes {
@@ -447,6 +450,27 @@ fn of_two_registries_on_one_etcd_one_acknowledges_and_nothing_is_lost() {
     let there: BTreeSet<u64> = plane.services.iter().map(|row| row.rid.service_id).collect();
     let lost = all.iter().filter(|(_, _, id)| !there.contains(id)).count();
     assert_eq!(lost, 0, "of {}", all.len());
+}
+
+/// Regression: a process whose service loop hung kept the fence, so that the manager that had
+/// replaced it in the fabric could store nothing.
+#[test]
+fn a_manager_whose_service_loop_hangs_gives_the_fence_back() {
+    let model = EtcdModel::new(Arc::new(HostClock::open()));
+    let [mut hanging, mut other] = [1, 2].map(|number| {
+        let link = EtcdLink::new(&model, Duration::ZERO, number);
+        Half::new(EtcdStore::at_link(link).unwrap(), Guid(number))
+    });
+    let acknowledge = |half: &mut Half, what: &str| {
+        let end = Instant::now() + Duration::from_secs(30);
+        while half.acknowledged.is_empty() {
+            half.step();
+            std::thread::sleep(Duration::from_millis(2));
+            assert!(Instant::now() < end, "{what}");
+        }
+    };
+    acknowledge(&mut hanging, "the first one takes the fence");
+    acknowledge(&mut other, "the other one takes the fence of a hanging manager");
 }
 
 #[test]

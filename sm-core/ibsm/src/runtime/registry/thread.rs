@@ -92,6 +92,8 @@ pub struct RegistryThread {
     busy_since: Option<Instant>,
     /// A snapshot of the master that could not be stored; tried again with each turn.
     unstored: Option<News>,
+    /// Turns of the service loop that were seen.
+    turns: u64,
     /// Until when the writes taken last may be acknowledged.
     acknowledge_until: Option<Instant>,
     issuer: Issuer,
@@ -133,6 +135,7 @@ impl RegistryThread {
             deciding: Vec::new(),
             busy_since: None,
             unstored: None,
+            turns: 0,
             acknowledge_until: None,
             issuer: Issuer::default(),
             dump,
@@ -179,6 +182,10 @@ impl RegistryThread {
     pub fn step(&mut self, now: Instant) -> Next {
         let (jobs, mut work, events, stop) = self.take_work(now);
         let now_s = self.durable.advance(self.clock.host());
+        let turns = self.shared.turns.load(Relaxed);
+        if std::mem::replace(&mut self.turns, turns) != turns {
+            self.durable.note_alive();
+        }
         self.durable.set_yields(self.shared.inbox().yields);
         self.durable.refresh(now_s);
         let ports = work.ports.as_ref().or_else(|| self.durable.ports()).cloned();

@@ -90,6 +90,10 @@ impl Store for FaultyStore {
         self.inner.lead(session);
     }
 
+    fn note_alive(&mut self) {
+        self.inner.note_alive();
+    }
+
     fn is_shared(&self) -> bool {
         self.inner.is_shared()
     }

@@ -68,6 +68,10 @@ pub(super) trait Store: Send {
     fn lead(&mut self, session: Option<Session>) {
         let _ = session;
     }
+
+    /// Notes that the service loop and the registry's thread work. A store that several managers
+    /// share gives back the right to commit when this was not noted for some seconds.
+    fn note_alive(&mut self) {}
 }
 
 /// Wakes the thread that polls a store.

@@ -19,6 +19,11 @@ impl DurableRegistry {
         self.yields = yields;
     }
 
+    /// Notes that this thread and the service loop work.
+    pub(in super::super) fn note_alive(&mut self) {
+        self.store.note_alive();
+    }
+
     /// Asks for the right to commit in this session, or gives it back.
     pub(super) fn lead(&mut self, session: Option<Session>) {
         self.store.lead(session);
@@ -104,8 +109,9 @@ impl DurableRegistry {
         let now = self.host_clock.host();
         if now.boot != 0 && now.boot == stamp.host.boot {
             self.clock = RegistryClock::new(now, Some(stamp));
-        } else if self.followed_stamp.is_none() || self.now.time < stamp.time {
-            // The wall clocks of two hosts may differ by hours.
+        } else {
+            // The wall clocks of two hosts may differ by hours. Ours is followed back, too: while
+            // no manager ran, the time of the one that was started again stood still.
             self.clock.follow(now, stamp.time);
         }
         self.followed_stamp = Some(stamp);

@@ -8,12 +8,13 @@
 //! - [`EtcdStore`]: what the registry's thread sees; everything else runs on a thread of its own.
 //! - [`layout`]: keys, values, transactions. [`image`]: the contents in memory.
 //! - [`state`]: what is kept besides the registry.
-//! - [`task`]: decides. [`read`]: reading. [`client`]: requests. [`status`]: for operators.
+//! - [`task`]: decides. [`life`]: whether the fence may be kept. [`read`]: reading. [`client`]: requests. [`status`]: for operators.
 
 mod client;
 mod failure;
 mod image;
 mod layout;
+mod life;
 #[cfg(any(test, feature = "etcd-model"))]
 pub(crate) mod model;
 mod read;
@@ -36,7 +37,9 @@ use tokio::sync::mpsc as commands;
 
 use super::{Event, Store, StoreError, Waker};
 use crate::cli::EtcdLocation;
+use crate::runtime::vital::Vital;
 use client::Client;
+use life::{Life, Pulse};
 #[cfg(feature = "etcd-model")]
 pub(in super::super) use simulated::SimulatedStore;
 pub(in super::super) use state::SharedState;
@@ -65,6 +68,7 @@ pub(in super::super) struct EtcdStore {
     session: Option<Session>,
     waker: Arc<std::sync::OnceLock<Waker>>,
     status: Arc<EtcdStatus>,
+    pulse: Pulse,
     /// What does the work; `None` in a simulation.
     thread: Option<JoinHandle<()>>,
 }
@@ -117,7 +121,10 @@ impl EtcdStore {
         let (mut this, task) = Self::prepare(place, status);
         let thread = std::thread::Builder::new()
             .name("etcd".to_owned())
-            .spawn(move || runtime.block_on(task.run()))
+            .spawn(move || {
+                let _vital = Vital("etcd");
+                runtime.block_on(task.run());
+            })
             .map_err(StoreError::Runtime)?;
         this.thread = Some(thread);
         Ok(this)
@@ -153,9 +160,11 @@ impl EtcdStore {
         let (commands, commands_out) = commands::unbounded_channel();
         let waker: Arc<std::sync::OnceLock<Waker>> = Arc::default();
         let events_in = Events { sender: events_in, waker: waker.clone() };
-        let task = Task::new(place, commands_out, events_in, status.clone());
-        let this =
-            Self { commands, events, opening: 0, session: None, waker, status, thread: None };
+        let pulse = Pulse::default();
+        let life = Life::new(pulse.clone());
+        let task = Task::new(place, commands_out, events_in, status.clone(), life);
+        let (opening, session, thread) = (0, None, None);
+        let this = Self { commands, events, opening, session, waker, status, pulse, thread };
         (this, task)
     }
 
@@ -220,6 +229,10 @@ impl Store for EtcdStore {
     fn is_shared(&self) -> bool {
         true
     }
+
+    fn note_alive(&mut self) {
+        self.pulse.beat();
+    }
 }
 
 impl Drop for EtcdStore {
@@ -229,8 +242,9 @@ impl Drop for EtcdStore {
         self.send(Command::Close(done));
         // Nothing is ever sent: this returns when the thread drops its end.
         let _ = ended.recv_timeout(FAREWELL);
-        if thread.is_finished() && thread.join().is_err() {
-            tracing::error!("the store's thread panicked");
+        if thread.is_finished() {
+            // It cannot have panicked: that ends the process.
+            let _ = thread.join();
         }
     }
 }

@@ -88,4 +88,8 @@ impl Store for SimulatedStore {
     fn lead(&mut self, session: Option<Session>) {
         self.store.lead(session);
     }
+
+    fn note_alive(&mut self) {
+        self.store.note_alive();
+    }
 }

@@ -19,6 +19,7 @@ use super::client::Client;
 use super::failure::Failure;
 use super::image::{Image, Made};
 use super::layout::{Commit, Fence, Keys, Replacement, Tables, one, record_of, take_fence};
+use super::life::Life;
 use super::proto::response_op::Response;
 use super::proto::{KeyValue, TxnRequest, TxnResponse};
 use super::read::{ReadFailure, Reader, holder_text};
@@ -93,6 +94,7 @@ pub(super) struct Task {
     commands: UnboundedReceiver<Command>,
     events: Events,
     status: Arc<EtcdStatus>,
+    life: Life,
     /// The state besides the registry, if it is kept; and as it was read last.
     state: Option<Arc<SharedState>>,
     known_state: Known,
@@ -115,6 +117,7 @@ impl Task {
         commands: UnboundedReceiver<Command>,
         events: Events,
         status: Arc<EtcdStatus>,
+        life: Life,
     ) -> Self {
         let Place { client, prefix, fold_len, process, state } = place;
         Self {
@@ -123,6 +126,7 @@ impl Task {
             commands,
             events,
             status,
+            life,
             state,
             known_state: Known::default(),
             written_state: None,
@@ -264,9 +268,9 @@ impl Task {
         end
     }
 
-    /// Tries to take the fence; `None`: another manager has it.
+    /// Tries to take the fence; `None`: another manager has it, or this one hangs.
     async fn acquire(&mut self) -> Result<Option<Fence>, Failure> {
-        let Some(session) = self.session else { return Ok(None) };
+        let Some(session) = self.session.filter(|_| self.life.is_there()) else { return Ok(None) };
         let Reader { client, keys, .. } = &self.reader;
         let holder = holder_text(session.epoch, session.sm_guid, self.process);
         if let Some(found) = client.range(one(keys.fence())).await?.kvs.first() {
@@ -291,7 +295,8 @@ impl Task {
     /// Commits as long as the fence is held.
     async fn serve(&mut self, fence: Fence) -> End {
         // A task of its own: reading may take longer than the lease.
-        let task = tokio::spawn(keep_alive(self.reader.client.clone(), fence.lease));
+        let task =
+            tokio::spawn(keep_alive(self.reader.client.clone(), fence.lease, self.life.clone()));
         let _until_the_end = AbortOnDrop(task.abort_handle());
         let mut alive: Work<()> = Some(Box::pin(async { task.await.unwrap_or(Err(Lost)) }));
         loop {
@@ -456,10 +461,19 @@ async fn ended<T>(work: &mut Work<T>) -> Result<T, Lost> {
     result
 }
 
-/// Prolongs a lease until it has ended.
-async fn keep_alive(client: Client, lease: i64) -> Result<(), Lost> {
+/// Prolongs a lease until it has ended, which it does if this manager hangs.
+async fn keep_alive(client: Client, lease: i64, mut life: Life) -> Result<(), Lost> {
+    let mut was_alive = true;
     loop {
         sleep(KEEP_ALIVE_INTERVAL).await;
+        let is_alive = life.is_there();
+        if was_alive && !is_alive {
+            warn!("the service loop or the registry's thread hangs: letting the fence's lease end");
+        }
+        was_alive = is_alive;
+        if !is_alive {
+            continue;
+        }
         match client.keep_alive(lease).await {
             Ok(true) | Err(Failure::Unreachable(_)) => {}
             Ok(false) | Err(Failure::Refused(_)) => return Err(Lost),

@@ -101,3 +101,21 @@ fn a_fence_that_was_given_back_is_not_used_however_late_its_news_is_read() {
     await_open(&mut durable);
     assert_eq!(statuses(&verdicts(&mut durable, work([forever(1)]))), [Some(Status::OK)]);
 }
+
+/// Regression: a manager that stood by kept its time if it was ahead of that of the master, which
+/// had been down for some seconds: leases ended early by that time after the next takeover.
+#[test]
+fn a_standby_takes_over_the_time_of_the_manager_that_commits() {
+    let bed = Bed::new();
+    let link = EtcdLink::new(&EtcdModel::new(Arc::new(HostClock::open())), Duration::ZERO, 1);
+    let store = Box::new(EtcdStore::at_link(link).unwrap());
+    let (publisher, counters) = (bed.publisher.clone(), bed.counters.clone());
+    let clock = Arc::new(At(host(NOW_S)));
+    let mut standby = DurableRegistry::open(store, publisher, counters, clock).unwrap();
+    for time_s in [9_000, 9_100, 9_050] {
+        let of_another = HostTime { boot: 2, ..host(time_s) };
+        let stamp = Some(Stamp { time: Duration::from_secs(time_s), host: of_another });
+        standby.adopt_copy(Stored { stamp, ..Stored::default() });
+        assert_eq!(standby.now().time.as_secs(), time_s);
+    }
+}
