@@ -1,18 +1,36 @@
 //! Reads and writes operators' files on behalf of the parsers in [`sm_config`].
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
+use ib_mad::transport::{Interest, wait};
+use rustix::fs::OFlags;
 use sm_config::Settings;
 
+/// How long to wait for what a pipe yields. The service loop waits meanwhile.
+const PIPE_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Reads a whole file of at most `len_max` bytes; a longer one fails with
-/// [`ErrorKind::FileTooLarge`].
+/// [`ErrorKind::FileTooLarge`], and a pipe whose writer is slow with [`ErrorKind::TimedOut`].
 pub fn read(path: &Path, len_max: u64) -> io::Result<Vec<u8>> {
+    let end = Instant::now() + PIPE_PATIENCE;
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let mut bytes = Vec::new();
     // A pipe or a device has no length to look at beforehand.
-    File::open(path)?.take(len_max + 1).read_to_end(&mut bytes)?;
+    let room = |bytes: &Vec<u8>| (len_max + 1).saturating_sub(bytes.len() as u64);
+    while let Err(error) = Read::by_ref(&mut file).take(room(&bytes)).read_to_end(&mut bytes) {
+        let left = end.saturating_duration_since(Instant::now());
+        match error.kind() {
+            ErrorKind::WouldBlock if left.is_zero() => return Err(ErrorKind::TimedOut.into()),
+            ErrorKind::WouldBlock => _ = wait(&mut [Interest::read(file.as_fd())], Some(left))?,
+            _ => return Err(error),
+        }
+    }
     if bytes.len() as u64 > len_max {
         return Err(ErrorKind::FileTooLarge.into());
     }
@@ -53,6 +71,26 @@ mod tests {
             assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
             assert_eq!(file::read(path, false, &read).unwrap().settings, Settings::default());
         }
+    }
+
+    /// Regression: SIGHUP with a pipe in place of a file stopped the service loop.
+    #[test]
+    fn a_pipe_is_read_unless_its_writer_is_silent() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
+        assert_eq!(read(&path, 100).unwrap(), b"", "nothing writes");
+        let mut writer = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        writer.write_all(b"text").unwrap();
+        assert_eq!(read(&path, 100).unwrap_err().kind(), ErrorKind::TimedOut);
+        let reader = std::thread::spawn({
+            let path = path.clone();
+            move || read(&path, 100)
+        });
+        writer.write_all(b"more").unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        drop(writer);
+        assert_eq!(reader.join().unwrap().unwrap(), b"more");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use sa_proto::log_limit::LogLimit;
 use sa_proto::snapshot::Session;
 use tracing::{debug, info, warn};
 
-use super::attachment::AttachError;
+use super::attachment::{AttachError, unless_short};
 use crate::cli::SaMode;
 use crate::front_door::{ConnectionId, PortReader, PortService};
 use crate::observe::Responder;
@@ -84,8 +84,17 @@ impl SaPort {
     /// The port was found again, possibly as another device; its earlier file is of no use.
     pub(super) fn reattach(&mut self, port: Option<UmadPort>) {
         self.port = port;
+        self.lose_file();
+    }
+
+    /// The file is of no use. Responders offer theirs, or ask for one, when they connect again.
+    fn lose_file(&mut self) {
+        let now = Instant::now();
         self.set_file(None);
-        self.upkeep_due = Instant::now();
+        self.upkeep_due = now;
+        for id in self.connections.keys().copied().collect::<Vec<_>>() {
+            self.close(now, id);
+        }
     }
 
     /// Accepts connections and messages, and performs due work; `responders` are those of the feed,
@@ -118,8 +127,7 @@ impl SaPort {
         let Some(file) = self.file.as_mut().filter(|_| self.reads_here) else { return 0 };
         file.receive(batch).unwrap_or_else(|error| {
             warn!("cannot read SA requests at the SM's port: {error}; reopening its umad file");
-            self.set_file(None);
-            self.upkeep_due = Instant::now();
+            self.lose_file();
             0
         })
     }
@@ -194,9 +202,9 @@ impl SaPort {
     /// Opens the file if it is missing, otherwise reads the port's P_Keys and GIDs again.
     fn upkeep(&mut self) {
         if let Some(file) = &mut self.file {
-            if let Err(error) = file.refresh() {
+            if let Err(error) = unless_short(file.refresh()) {
                 debug!("the SM's port is gone: {error}");
-                self.set_file(None);
+                self.lose_file();
             }
         } else if let Err(error) = self.open() {
             debug!("cannot open the umad file for SA requests: {error}");

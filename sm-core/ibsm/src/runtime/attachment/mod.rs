@@ -19,6 +19,7 @@ pub use self::choice::ChoiceError;
 pub(super) use self::choice::choose;
 pub(super) use self::observer::Observer;
 pub use self::port::AttachError;
+pub(super) use self::port::unless_short;
 use self::port::{Port, Wanted, WantedUmad};
 use super::state::StateDir;
 use crate::cli::{Config, TransportKind};

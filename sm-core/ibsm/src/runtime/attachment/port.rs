@@ -12,6 +12,7 @@ use ib_mad::transport::umad::{
 };
 use ib_mad::transport::{Packet, Transport};
 use ib_mad::types::{Guid, Lid, PortNum};
+use rustix::io::Errno;
 use tracing::{debug, warn};
 
 /// Why the fabric cannot be reached.
@@ -240,19 +241,31 @@ impl Port {
                 }
             },
             Self::Umad { umad, logged, .. } => {
-                umad.refresh().map_err(UmadError::Io)?;
+                unless_short(umad.refresh()).map_err(UmadError::Io)?;
                 let counters = umad.counters();
                 log_refused(counters.refused, counters.refused_error, logged);
                 Ok(())
             }
             Self::Planar { planar, logged, .. } => {
-                planar.refresh().map_err(UmadError::Io)?;
+                unless_short(planar.refresh()).map_err(UmadError::Io)?;
                 let (refused, error) = planar.refused();
                 log_refused(refused, error, logged);
                 Ok(())
             }
         }
     }
+}
+
+/// Failures to read a port's tables that say something of the port: not that this process, or the
+/// host, has no descriptors or memory left. What was read before is kept then.
+pub(in crate::runtime) fn unless_short<T>(read: io::Result<T>) -> io::Result<()> {
+    let Err(error) = read else { return Ok(()) };
+    let shortage = [Errno::MFILE, Errno::NFILE, Errno::NOMEM].map(|errno| errno.raw_os_error());
+    if error.raw_os_error().is_some_and(|errno| shortage.contains(&errno)) {
+        debug!("cannot read the tables of the port: {error}");
+        return Ok(());
+    }
+    Err(error)
 }
 
 /// Logs that the kernel refused packets since `logged` was counted.
@@ -273,6 +286,21 @@ impl fmt::Display for Port {
                 let planes = planar.planes().len();
                 write!(f, "{}, {planes} planes", planar.gsi().port())
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: `ibsm` without a free descriptor gave up its files of the port.
+    #[test]
+    fn a_host_without_descriptors_or_memory_has_not_lost_its_port() {
+        let read = |errno: Errno| unless_short::<()>(Err(errno.into()));
+        assert!([Errno::MFILE, Errno::NFILE, Errno::NOMEM].into_iter().all(|it| read(it).is_ok()));
+        for gone in [Errno::NOENT, Errno::NODEV, Errno::IO] {
+            assert_eq!(read(gone).unwrap_err().raw_os_error(), Some(gone.raw_os_error()));
         }
     }
 }
