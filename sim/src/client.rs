@@ -238,13 +238,15 @@ impl Client {
     /// Registry time may have jumped: leases end at any time from now on.
     pub fn handle_jump(&mut self, now: Instant) {
         self.has_jumped = true;
-        self.handle_session(now);
+        for lease in self.known.iter_mut().filter_map(|known| known.lease.as_mut()) {
+            *lease = Lease { from: lease.from.min(now), until: None };
+        }
     }
 
     /// Registry time continues from the last commit: leases that began before may last longer.
-    pub fn handle_session(&mut self, now: Instant) {
+    pub fn handle_session(&mut self) {
         for lease in self.known.iter_mut().filter_map(|known| known.lease.as_mut()) {
-            *lease = Lease { from: lease.from.min(now), until: None };
+            lease.until = None;
         }
     }
 

@@ -22,6 +22,8 @@ pub enum Fault {
     PowerLoss(usize),
     /// A process is stopped, and goes on.
     Stop(Proc),
+    /// The service loop of a manager hangs, and goes on; its other threads work.
+    Hang(usize),
     /// Nothing passes from one process to another.
     Cut(Proc, Proc),
     /// Nothing passes between these processes and all others, in neither direction.
@@ -70,6 +72,7 @@ impl Fault {
             Self::Kill(_)
             | Self::PowerLoss(_)
             | Self::Stop(_)
+            | Self::Hang(_)
             | Self::Cut(..)
             | Self::Parts(_)
             | Self::Split(_)
@@ -132,6 +135,7 @@ impl Fault {
             Self::PowerLoss(_) => "power lost",
             Self::Stop(Proc::Manager(_)) => "manager stopped",
             Self::Stop(Proc::Responder(_)) => "responder stopped",
+            Self::Hang(_) => "service loop hangs",
             Self::Cut(Proc::Manager(_), Proc::Manager(_)) => "managers cut off from each other",
             Self::Cut(..) => "responder cut off",
             Self::Parts(_) => "network in two parts",
@@ -220,6 +224,9 @@ impl Adversary {
         }
         if config.own_ports && random.one_in(10) {
             return Some(Fault::OwnLink(random.below(config.managers)));
+        }
+        if config.hangs && random.one_in(8) {
+            return Some(Fault::Hang(random.below(config.managers)));
         }
         if config.spare_hosts > 0 && random.one_in(6) {
             return Some(Fault::Host(random.below(config.spare_hosts)));

@@ -86,6 +86,8 @@ pub struct Manager {
     awaits: Option<(WasRead, Instant)>,
     early: Vec<Packet>,
     node: Node,
+    /// Whether its service loop hangs, which drives the node.
+    hangs: bool,
     progress: Arc<Progress>,
     copies: CopyExchange,
     feeds: BTreeMap<ConnId, Subscription>,
@@ -175,6 +177,7 @@ impl Manager {
             awaits,
             early: Vec::new(),
             node,
+            hangs: false,
             progress,
             copies: CopyExchange::default(),
             feeds: BTreeMap::new(),
@@ -277,6 +280,16 @@ impl Manager {
     /// A program orders a partition.
     pub fn order_partition(&self, order: PartitionOrder) -> Result<Given, OrderFailure> {
         self.registry.desk().submit(order)
+    }
+
+    /// Makes its service loop hang, or go on.
+    pub fn set_hangs(&mut self, hangs: bool) {
+        self.hangs = hangs;
+    }
+
+    /// Whether its service loop hangs; packets wait in its sockets.
+    pub fn hangs(&self) -> bool {
+        self.hangs
     }
 
     /// A client asks for a connection.
@@ -382,25 +395,11 @@ impl Manager {
                     self.node.handle_packet(now, &mut packet);
                 }
             }
-            let followed = self.copies.exchange(&self.publisher, &self.registry, &self.progress);
-            self.node.handle_followed(followed);
-            busy |= self.run_jobs(now);
-            busy |= self.node.handle_timeout(now);
-            self.transmit(now, around);
-            let mut actions = 0;
-            while actions < TURNS_MAX
-                && let Some(action) = self.node.poll_action(now)
-            {
-                (busy, actions) = (true, actions + 1);
-                self.act(now, action);
+            if !self.hangs {
+                let Some(more) = self.turn_node(now, around) else { break };
+                busy |= more;
             }
-            if actions == TURNS_MAX {
-                break;
-            }
-            self.progress.state_stored(self.node.stored_state());
-            self.progress.set_sealed(self.node.sealed());
             self.note_published();
-            busy |= self.node.has_events();
             busy |= self.serve_feeds(now, around.net);
             self.serve_writes(now, around.net);
             busy |= self.follow(now, around.net);
@@ -409,6 +408,28 @@ impl Manager {
             }
         }
         Err(Violation(format!("manager {} never comes to rest", self.setup.index)))
+    }
+
+    /// A turn of the service loop; returns whether there is more to do, or `None` if there always
+    /// is.
+    fn turn_node(&mut self, now: Instant, around: &mut Around<'_>) -> Option<bool> {
+        self.registry.note_turn();
+        let followed = self.copies.exchange(&self.publisher, &self.registry, &self.progress);
+        self.node.handle_followed(followed);
+        let mut busy = self.run_jobs(now);
+        busy |= self.node.handle_timeout(now);
+        self.transmit(now, around);
+        let mut actions = 0;
+        while let Some(action) = self.node.poll_action(now) {
+            if actions == TURNS_MAX {
+                return None;
+            }
+            (busy, actions) = (true, actions + 1);
+            self.act(now, action);
+        }
+        self.progress.state_stored(self.node.stored_state());
+        self.progress.set_sealed(self.node.sealed());
+        Some(busy | self.node.has_events())
     }
 
     fn step_registry(&mut self, now: Instant) -> bool {
@@ -628,9 +649,9 @@ impl Manager {
             ("the store", self.store_due.map(|due| due.max(self.thread_from))),
         ];
         // Nothing else is looked at while it awaits etcd.
-        let waits = self.awaits.is_some();
+        let waits = self.awaits.is_some() || self.hangs;
         let own = own.into_iter().filter(move |(name, _)| !waits || *name != "the node");
-        own.chain(feeds).chain(follows).chain(jobs)
+        own.chain(feeds).chain(follows).chain(jobs.filter(move |_| !waits))
     }
 }
 

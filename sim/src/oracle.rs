@@ -10,6 +10,8 @@
 //! - A read shows what is registered, outdated by no more than is documented while managers can be
 //!   asked; and a write, at the responder that answered it.
 //! - A host keeps its LID, also over takeovers while it is off.
+//! - A path names the LIDs of both ports. There is one between ports that were in the fabric all
+//!   the time, and none to a port that left it long ago.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -138,6 +140,11 @@ impl Oracle {
             known if known == lid => Ok(()),
             known => Err(Violation(format!("port {guid} has LID {lid}, and had {known}"))),
         }
+    }
+
+    /// The LID of a port; `None` if it was never seen while everything was settled.
+    pub fn lid(&self, guid: Guid) -> Option<Lid> {
+        self.lids.get(&guid).copied()
     }
 
     /// A client has waited so long for an answer while this failed alone.

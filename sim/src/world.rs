@@ -1,9 +1,11 @@
 //! The event loop: everything that is due, in the order of virtual time. `traffic` is what arrives
-//! and what clients ask; `processes` how processes run, start, end and fail; `episode` when, and
-//! what must hold then.
+//! and what clients ask; `paths` and `statuses` what they may be answered; `processes` how
+//! processes run, start, end and fail; `episode` when, and what must hold then.
 
 mod episode;
+mod paths;
 mod processes;
+mod statuses;
 mod traffic;
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -172,6 +174,8 @@ pub struct World {
     reign: (usize, u64),
     /// Whether ports may have left the fabric since everything was settled.
     has_moved: bool,
+    /// Clients' ports that have no link, and since when.
+    departed: BTreeMap<Guid, Instant>,
     /// Whether the fabric was split since then, or two managers acknowledged writes at once.
     was_split: bool,
     /// Managers' hosts whose time of day was set since they booted.
@@ -328,6 +332,7 @@ impl World {
             sources: BTreeMap::new(),
             reign: (0, 0),
             has_moved: false,
+            departed: BTreeMap::new(),
             was_split: false,
             has_stepped: vec![false; config.managers],
             kept: vec![(None, now); config.responders],
@@ -452,8 +457,10 @@ impl World {
                 continue;
             }
             let guid = self.fabric.port(node, number).map(|port| port.guid);
-            for client in self.clients.iter_mut().filter(|client| Some(client.guid) == guid) {
-                client.handle_reregister(now);
+            let client = self.clients.iter().position(|client| Some(client.guid) == guid);
+            if let Some(client) = client {
+                self.check_request(client)?;
+                self.clients[client].handle_reregister(now);
             }
         }
         for index in 0..self.managers.len() {
@@ -487,8 +494,14 @@ impl World {
             Event::Strike => self.strike(),
             Event::Blackout(index) => self.black_out(index),
             Event::Order => self.order(),
-            Event::Fault => self.fault(),
-            Event::Repair(fault) => self.repair(&fault),
+            Event::Fault => {
+                self.fault();
+                self.note_departures();
+            }
+            Event::Repair(fault) => {
+                self.repair(&fault);
+                self.note_departures();
+            }
         }
         Ok(())
     }
@@ -498,6 +511,12 @@ impl World {
             Proc::Manager(index) => self.managers[index].process.is_some(),
             Proc::Responder(index) => self.responders[index].process.is_some(),
         }
+    }
+
+    /// Whether packets wait at the port of a manager, and in its sockets.
+    fn takes_no_packets(&self, index: usize) -> bool {
+        let place = &self.managers[index];
+        place.is_stopped || place.process.as_ref().is_some_and(Manager::hangs)
     }
 
     fn is_stopped(&self, process: Proc) -> bool {

@@ -24,6 +24,15 @@ pub(super) struct Episode {
     pub(super) is_single: bool,
     /// That thing, once it fails, and for how long it does.
     pub(super) fault: Option<(Fault, Duration)>,
+    /// Whether the registry is in etcd, which is not empty: no takeover is incomplete.
+    pub(super) is_shared: bool,
+    /// Whether the disk of a manager failed.
+    pub(super) disk_failed: bool,
+    /// Whether a manager's process ended: the next one asks clients if it cannot tell whether
+    /// another manager was master meanwhile.
+    pub(super) manager_ended: bool,
+    /// Whether it has begun: the first settling, before which all clients are asked, is over.
+    pub(super) has_begun: bool,
 }
 
 impl World {
@@ -36,7 +45,8 @@ impl World {
             let length = self.random.between(Duration::from_secs(3), Duration::from_secs(25));
             let end = self.now() + length;
             let is_single = self.config.single_faults && self.random.one_in(3);
-            self.episode = Episode { is_single, fault: None };
+            let is_shared = self.etcd.is_some();
+            self.episode = Episode { is_single, is_shared, has_begun: true, ..Episode::default() };
             let faults = 2 * self.config.faults;
             let faults = match is_single {
                 true => faults.min(1),
@@ -84,7 +94,7 @@ impl World {
         self.note(format_args!("{when}: settled"));
         self.invents = true;
         (self.has_moved, self.was_split) = (false, false);
-        self.episode = Episode::default();
+        self.episode = Episode { has_begun: true, ..Episode::default() };
         self.sources.clear();
         self.calm_since = Some(self.now());
         let end = self.now() + CALM;
@@ -235,6 +245,25 @@ impl World {
             ))),
             _ => Ok(()),
         }
+    }
+
+    /// A client is asked to register again.
+    pub(super) fn check_request(&mut self, client: usize) -> Result<(), Violation> {
+        let incomplete = self.oracle.had_incomplete_takeover(
+            self.managers.iter().map(|place| place.process.as_ref().map(Manager::succession)),
+        );
+        if !self.episode.has_begun
+            || incomplete
+            || self.has_moved
+            || self.was_split
+            || self.episode.disk_failed
+            || self.episode.manager_ended
+        {
+            return Ok(());
+        }
+        Err(Violation(format!(
+            "client {client} is asked to register again, and nothing can have been lost"
+        )))
     }
 
     /// A host without clients is switched off, or on.

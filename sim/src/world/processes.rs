@@ -7,6 +7,7 @@ use std::time::Duration;
 use ib_mad::wire::attribute::PortState;
 
 use super::{Event, PACE, Place, World};
+use crate::client::Client;
 use crate::config::Plant;
 use crate::faults::{Fault, uplinks};
 use crate::manager::{Around, Manager, Setup};
@@ -99,8 +100,7 @@ impl World {
         }
         if begins && self.etcd.is_some() {
             // Registry time continues from the last commit: leases last longer by the time since.
-            let now = self.timeline.now();
-            self.clients.iter_mut().for_each(|client| client.handle_session(now));
+            self.clients.iter_mut().for_each(Client::handle_session);
         }
         let place = &mut self.managers[index];
         let now_in = place.session.filter(|_| acknowledges);
@@ -128,6 +128,11 @@ impl World {
         {
             return Err(Violation(format!(
                 "manager {index} has all clients asked, and only {fault:?} failed"
+            )));
+        }
+        if incomplete && self.episode.is_shared {
+            return Err(Violation(format!(
+                "manager {index} has all clients asked, though the registry is in etcd"
             )));
         }
         if was_split || incomplete {
@@ -261,6 +266,7 @@ impl World {
         let now = self.now();
         match process {
             Proc::Manager(index) => {
+                self.episode.manager_ended = true;
                 self.disks[index].end_process();
                 self.managers[index].queue.clear();
                 if let Some(manager) = self.managers[index].process.take() {
@@ -302,14 +308,7 @@ impl World {
         }
         self.set_stopped(process, false);
         match process {
-            Proc::Manager(index) => {
-                let place = &mut self.managers[index];
-                place.is_dirty = true;
-                let queue = std::mem::take(&mut place.queue);
-                if let Some(manager) = &mut place.process {
-                    queue.into_iter().for_each(|mut packet| manager.handle_packet(&mut packet));
-                }
-            }
+            Proc::Manager(index) => self.empty_queue(index),
             Proc::Responder(index) => {
                 let place = &mut self.responders[index];
                 place.is_dirty = true;
@@ -321,6 +320,23 @@ impl World {
             }
         }
         self.note(format_args!("{process:?} goes on"));
+    }
+
+    /// The service loop of a manager no longer hangs.
+    fn go_on(&mut self, index: usize) {
+        let Some(manager) = &mut self.managers[index].process else { return };
+        manager.set_hangs(false);
+        self.empty_queue(index);
+    }
+
+    /// A manager takes the packets that waited at its port, if it can.
+    fn empty_queue(&mut self, index: usize) {
+        let place = &mut self.managers[index];
+        place.is_dirty = true;
+        if let Some(manager) = place.process.as_mut().filter(|manager| !manager.hangs()) {
+            let queue = std::mem::take(&mut place.queue);
+            queue.into_iter().for_each(|mut packet| manager.handle_packet(&mut packet));
+        }
     }
 
     /// The master is killed, or its host loses power.
@@ -401,6 +417,10 @@ impl World {
                 }
                 return;
             }
+            Fault::Hang(index) => {
+                let Some(manager) = &mut self.managers[index].process else { return };
+                manager.set_hangs(true);
+            }
             Fault::Cut(from, to) => self.net.set_cut(from, to, true),
             Fault::Parts(part) => self.set_parts(&part, true),
             Fault::Stall(from, to) => {
@@ -438,6 +458,7 @@ impl World {
                 self.was_split |= self.is_split();
             }
             Fault::Disk(index, mut faults) => {
+                self.episode.disk_failed = true;
                 if let Some((_, time)) = &mut faults.stops_in {
                     *time = self.replace(Proc::Manager(index)).unwrap_or(*time);
                 }
@@ -460,7 +481,8 @@ impl World {
                 }
             }
             Fault::Orders(index, orders) => {
-                if let Some(manager) = &mut self.managers[index].process {
+                let manager = self.managers[index].process.as_mut();
+                if let Some(manager) = manager.filter(|manager| !manager.hangs()) {
                     manager.order(orders);
                     self.managers[index].is_dirty = true;
                 }
@@ -473,6 +495,7 @@ impl World {
     pub(super) fn repair(&mut self, fault: &Fault) {
         let now = self.now();
         match fault {
+            Fault::Hang(index) => self.go_on(*index),
             Fault::Cut(from, to) => self.net.set_cut(*from, *to, false),
             Fault::Parts(part) => self.set_parts(part, false),
             Fault::Stall(from, to) => self.net.set_stalled(*from, *to, false),

@@ -78,7 +78,7 @@ impl World {
         // What arrives at a stopped process waits in the socket's buffer.
         self.trace.bytes(at, &packet.mad);
         match to {
-            Proc::Manager(index) if self.managers[index].is_stopped => {
+            Proc::Manager(index) if self.takes_no_packets(index) => {
                 let due = self.now() + Duration::from_millis(100);
                 self.schedule(due, Event::Net(NetEvent::Datagram(to, Box::new(packet))));
             }
@@ -103,11 +103,13 @@ impl World {
         let Delivery { endpoint, mut packet } = delivery;
         let at = self.elapsed();
         self.trace.bytes(at, &packet.mad);
-        let manager = self.managers.iter_mut().find(|place| {
+        let manager = self.managers.iter().position(|place| {
             place.process.as_ref().is_some_and(|manager| manager.endpoint() == endpoint)
         });
-        if let Some(place) = manager {
-            if place.is_stopped {
+        if let Some(index) = manager {
+            let waits = self.takes_no_packets(index);
+            let place = &mut self.managers[index];
+            if waits {
                 // It waits in the queue of the port.
                 if place.queue.len() < QUEUE_MAX {
                     place.queue.push(packet);
@@ -141,11 +143,16 @@ impl World {
             reign: self.reign.1,
             source: self.sources.remove(&tid),
         };
+        let asked = self.clients[index].open.as_ref().map(|open| open.since);
         let answered = self.clients[index].handle_answer(context, &packet.mad);
         let Some((ask, status, finding)) = answered else { return Ok(()) };
         self.note(format_args!("client {index}: {ask:?}: {status:?}"));
         self.oracle.note_answer(status);
         Oracle::check_finding(index, &finding)?;
+        self.check_status(index, ask, status)?;
+        if let (Ask::Path(to), Some(asked)) = (ask, asked) {
+            self.check_path(index, to, asked, &packet.mad)?;
+        }
         if let Some(read) = Client::read_after(ask)
             && self.invents
             && self.random.one_in(2)
