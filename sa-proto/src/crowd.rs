@@ -1,15 +1,18 @@
-//! The connections of a small server: beyond its limit, the oldest that is idle makes room for the
-//! next one, so that silent and slow clients shut out no other. The same holds for the connections
-//! of one host or user. Streams that last make room only if no other connection can.
+//! The connections of a small server: beyond its limit, an idle one makes room for the next one, so
+//! that silent and slow clients shut out no other: the oldest of the host or user that has the
+//! most. The same holds for the connections of one host or user. Streams that last make room only
+//! if no other connection can. A reserve is for trusted users.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustix::process::geteuid;
 use tokio::sync::Notify;
 
-use crate::trust::local::tcp_owner;
+use crate::trust::local::{ROOT, tcp_owner};
 
 /// The open connections. Clones share them.
 #[derive(Clone, Debug)]
@@ -17,6 +20,8 @@ pub struct Crowd {
     max: usize,
     /// Limit of connections of one host or user.
     share_max: usize,
+    /// Part of `max` that only trusted users may have.
+    reserve: usize,
     open: Arc<Mutex<Open>>,
 }
 
@@ -32,6 +37,7 @@ struct Open {
 struct State {
     /// Whose it is, if shares are limited.
     share: Option<Share>,
+    is_trusted: bool,
     is_busy: AtomicBool,
     is_lasting: AtomicBool,
     cut: Notify,
@@ -48,7 +54,7 @@ pub struct Place {
 impl Crowd {
     /// Room for `max` connections.
     pub fn new(max: usize) -> Self {
-        Self { max, share_max: max, open: Arc::default() }
+        Self { max, share_max: max, reserve: 0, open: Arc::default() }
     }
 
     /// The same, with at most `share_max` connections of one host or user.
@@ -57,38 +63,66 @@ impl Crowd {
         Self { share_max, ..self }
     }
 
+    /// The same, of which `reserve` are for trusted users only.
+    #[must_use]
+    pub fn with_reserve(self, reserve: usize) -> Self {
+        Self { reserve: reserve.min(self.max), ..self }
+    }
+
     /// A place for a connection, at the expense of the oldest idle one if necessary; `None` if all
     /// are busy.
     pub fn enter(&self) -> Option<Place> {
-        self.enter_of(None)
+        self.enter_of(None, false)
     }
 
-    /// The same for a connection of `share`. If that has all that it may have, its oldest idle one
-    /// makes room; `None` if all of these are busy.
-    pub fn enter_from(&self, share: Share) -> Option<Place> {
-        self.enter_of(Some(share))
+    /// The same for a connection of `share`, of a user that is trusted or not. If that share has
+    /// all that it may have, its oldest idle one makes room; `None` if all of these are busy.
+    /// Connections of trusted users make room only for each other.
+    pub fn enter_from(&self, share: Share, is_trusted: bool) -> Option<Place> {
+        self.enter_of(Some(share), is_trusted)
     }
 
-    fn enter_of(&self, share: Option<Share>) -> Option<Place> {
+    fn enter_of(&self, share: Option<Share>, is_trusted: bool) -> Option<Place> {
         let mut open = lock(&self.open);
-        let is_of_share = |state: &State| share.is_some() && state.share == share;
-        let of_share = open.places.values().filter(|state| is_of_share(state)).count();
-        let is_share_used = of_share >= self.share_max;
-        if is_share_used || open.places.len() >= self.max {
-            let oldest = |is_lasting| {
-                let mut places = open.places.iter().filter(|(_, state)| {
-                    !state.is_busy.load(Relaxed) && (!is_share_used || is_of_share(state))
-                });
-                places.find(|(_, state)| state.is_lasting.load(Relaxed) == is_lasting)
+        let all = open.places.len();
+        let untrusted = open.places.values().filter(|state| !state.is_trusted).count();
+        let is_share_used = share.is_some() && open.count(share) >= self.share_max;
+        let is_reached = !is_trusted && untrusted >= self.max - self.reserve;
+        if is_share_used || is_reached || all >= self.max {
+            let may_give = |state: &State| match is_share_used {
+                true => state.share == share,
+                false => is_trusted || !state.is_trusted,
             };
-            let number = *oldest(false).or_else(|| oldest(true))?.0;
+            let number = open.of_the_greediest(may_give)?;
             open.places.remove(&number).inspect(|state| state.cut.notify_one());
         }
         open.last += 1;
         let number = open.last;
-        let state = Arc::new(State { share, ..State::default() });
+        let state = Arc::new(State { share, is_trusted, ..State::default() });
         open.places.insert(number, state.clone());
         Some(Place { number, state, open: self.open.clone() })
+    }
+}
+
+impl Open {
+    /// Number of connections of a share.
+    fn count(&self, share: Option<Share>) -> usize {
+        self.places.values().filter(|state| state.share == share).count()
+    }
+
+    /// Number of the connection that makes room among those that `may_give`: one that is idle,
+    /// preferably no stream, of an untrusted user, of the share with the most connections, and of
+    /// these the oldest.
+    fn of_the_greediest(&self, may_give: impl Fn(&State) -> bool) -> Option<u64> {
+        let mut counts = HashMap::<_, usize>::new();
+        self.places.values().for_each(|state| *counts.entry(state.share).or_default() += 1);
+        let idle =
+            self.places.iter().filter(|(_, state)| !state.is_busy.load(Relaxed) && may_give(state));
+        let first = idle.min_by_key(|(number, state)| {
+            let of_share = counts.get(&state.share).copied().unwrap_or_default();
+            (state.is_lasting.load(Relaxed), state.is_trusted, Reverse(of_share), **number)
+        });
+        first.map(|(number, _)| *number)
     }
 }
 
@@ -119,6 +153,12 @@ impl Share {
         }
         let owner = tcp_owner(local, peer).ok().flatten();
         owner.map_or(Self::Host(Ipv4Addr::LOCALHOST.into()), Self::User)
+    }
+
+    /// Whether it is that of root, or of the user of this process: these can stop the process, so
+    /// they gain nothing by using it up.
+    pub fn is_own(self) -> bool {
+        matches!(self, Self::User(user) if user == ROOT || user == geteuid().as_raw())
     }
 }
 
@@ -223,7 +263,7 @@ mod tests {
     fn a_host_has_no_more_than_its_share() {
         let crowd = Crowd::new(4).with_shares(2);
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
-        let enter = |text: &str| crowd.enter_from(Share::of_host(ip(text)));
+        let enter = |text: &str| crowd.enter_from(Share::of_host(ip(text)), false);
         let all: Vec<Place> = (0..2).map(|_| enter("192.0.2.1").unwrap()).collect();
         all.iter().for_each(|place| place.set_busy(true));
         assert!(enter("::ffff:192.0.2.1").is_none(), "both are busy");
@@ -234,6 +274,27 @@ mod tests {
         third.set_busy(true);
         assert!(enter("192.0.2.9").is_some());
         assert!(is_cut(&other[0]), "all places were taken");
+    }
+
+    /// Regression: users of this host, of whom one may have 65,536, took all places with busy
+    /// connections, and displaced those of others that were about to ask.
+    #[test]
+    fn many_users_leave_room_for_the_trusted_and_displace_the_greediest_first() {
+        let crowd = Crowd::new(8).with_shares(4).with_reserve(2);
+        let enter = |user, is_trusted| crowd.enter_from(Share::User(user), is_trusted);
+        let modest = enter(1, false).unwrap();
+        let greedy: Vec<Place> = (0..4).map(|_| enter(2, false).unwrap()).collect();
+        let other = enter(3, false).unwrap();
+        let next = enter(4, false).unwrap();
+        assert!(is_cut(&greedy[0]) && !is_cut(&modest) && !is_cut(&other), "6 of 8 are used");
+        for place in greedy[1..].iter().chain([&modest, &other, &next]) {
+            place.set_busy(true);
+        }
+        assert!(enter(5, false).is_none(), "all are busy");
+        let trusted = [enter(0, true).unwrap(), enter(0, true).unwrap()];
+        modest.set_busy(false);
+        assert!(enter(5, false).is_some() && is_cut(&modest));
+        assert!(!is_cut(&trusted[0]) && !is_cut(&trusted[1]));
     }
 
     /// Regression: the oldest idle connection was one whose stream was being watched, while others

@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Quota<K> {
     max: usize,
     each_max: usize,
+    /// Part of `max` that only trusted ones may take.
+    reserve: usize,
     taken: usize,
     /// At most `max`.
     by_key: HashMap<K, usize>,
@@ -27,20 +29,20 @@ pub enum Full {
 impl<K: Copy + Eq + Hash> Quota<K> {
     /// At most `max` in all, and `each_max` by each.
     pub fn new(max: usize, each_max: usize) -> Self {
-        Self { max, each_max, taken: 0, by_key: HashMap::new() }
+        Self { max, each_max, reserve: 0, taken: 0, by_key: HashMap::new() }
     }
 
     /// Takes one more for `key`.
     pub fn take(&mut self, key: K) -> Result<(), Full> {
-        self.take_up_to(key, self.each_max)
+        self.take_up_to(key, self.each_max, self.max - self.reserve)
     }
 
-    fn take_up_to(&mut self, key: K, each_max: usize) -> Result<(), Full> {
+    fn take_up_to(&mut self, key: K, each_max: usize, max: usize) -> Result<(), Full> {
         let of_key = self.by_key.get(&key).copied().unwrap_or_default();
         if of_key >= each_max {
             return Err(Full::Share);
         }
-        if self.taken >= self.max {
+        if self.taken >= max {
             return Err(Full::All);
         }
         self.taken += 1;
@@ -81,6 +83,15 @@ impl<K: Copy + Eq + Hash> Places<K> {
         Self(Arc::new(Mutex::new(Quota::new(max, each_max))))
     }
 
+    /// The same, of which `reserve` are for trusted ones only.
+    #[must_use]
+    pub fn with_reserve(self, reserve: usize) -> Self {
+        let mut quota = self.lock();
+        quota.reserve = reserve.min(quota.max);
+        drop(quota);
+        self
+    }
+
     /// Takes a place for `key`.
     pub fn enter(&self, key: K) -> Result<Place<K>, Full> {
         self.lock().take(key)?;
@@ -89,7 +100,20 @@ impl<K: Copy + Eq + Hash> Places<K> {
 
     /// The same for one that may have all places.
     pub fn enter_trusted(&self, key: K) -> Result<Place<K>, Full> {
-        self.lock().take_up_to(key, usize::MAX)?;
+        let mut quota = self.lock();
+        let max = quota.max;
+        quota.take_up_to(key, usize::MAX, max)?;
+        drop(quota);
+        Ok(Place { places: self.clone(), key })
+    }
+
+    /// Takes a place for `key`, also of the reserve if it is trusted.
+    pub fn enter_as(&self, is_trusted: bool, key: K) -> Result<Place<K>, Full> {
+        let mut quota = self.lock();
+        let reserve = if is_trusted { 0 } else { quota.reserve };
+        let (each_max, max) = (quota.each_max, quota.max - reserve);
+        quota.take_up_to(key, each_max, max)?;
+        drop(quota);
         Ok(Place { places: self.clone(), key })
     }
 
@@ -123,5 +147,14 @@ mod tests {
         assert_eq!(places.enter_trusted(2).unwrap_err(), Full::All);
         drop((trusted, third));
         assert!(places.lock().by_key.is_empty() && places.lock().taken == 0);
+    }
+
+    #[test]
+    fn many_leave_room_for_the_trusted() {
+        let places = Places::new(4, 2).with_reserve(1);
+        let _held = [1, 2, 3].map(|key| places.enter(key).unwrap());
+        assert_eq!(places.enter(4).unwrap_err(), Full::All);
+        let _trusted = places.enter_as(true, 5).unwrap();
+        assert_eq!(places.enter_as(true, 5).unwrap_err(), Full::All);
     }
 }

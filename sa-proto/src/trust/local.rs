@@ -12,7 +12,7 @@ use procfs::net::{TcpNetEntry, TcpState, UdpNetEntry};
 use super::{Role, sock_diag};
 
 /// Root.
-pub(super) const ROOT: u32 = 0;
+pub(crate) const ROOT: u32 = 0;
 
 /// The user that owns the other end of the loopback connection between our address `local` and
 /// `peer`; `None` if there is no such connection any more.

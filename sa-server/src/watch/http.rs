@@ -100,6 +100,8 @@ impl Page for Arc<Metrics> {
 const HEAD_LEN_MAX: usize = 8192;
 /// Part of the connections that one host, or one user of this host, may have.
 const SHARES: usize = 4;
+/// Part of the connections that is kept for root and the user of this process.
+const RESERVED_PART: usize = 16;
 /// Time limit for a connection: receiving the request and sending the response.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause after accepting failed, usually because too many descriptors are open.
@@ -136,7 +138,9 @@ async fn accept(listener: TcpListener, metrics: Arc<dyn Page>, limit: Duration) 
     let listener = tokio::net::TcpListener::from_std(listener)?;
     // Beyond it the oldest idle one is closed.
     let connections_max = Descriptors::of_process().for_http();
-    let crowd = Crowd::new(connections_max).with_shares(connections_max / SHARES);
+    let crowd = Crowd::new(connections_max)
+        .with_shares(connections_max / SHARES)
+        .with_reserve(connections_max / RESERVED_PART);
     let connections = metrics.connections();
     loop {
         let (stream, peer) = match listener.accept().await {
@@ -180,7 +184,8 @@ fn place_of(
         connections.failed.fetch_add(1, Relaxed);
         return None;
     };
-    let place = crowd.enter_from(Share::of_peer(local, peer));
+    let share = Share::of_peer(local, peer);
+    let place = crowd.enter_from(share, share.is_own());
     if place.is_none() {
         connections.refused.fetch_add(1, Relaxed);
     }

@@ -1,7 +1,8 @@
 //! Serves HTTP for the live page ([`web`](crate::web)) and the API ([`api`](crate::api)), each from
 //! a thread of its own. Connections are limited in number, in all and for each host or local user;
-//! requests are limited in length and time, and answers in the time that their client takes to read
-//! them (`paced`).
+//! requests are limited in number, length and time, and answers in the time that their client takes
+//! to read them (`paced`). At least half of the connections are idle or have a short request, so
+//! that there is always one that can make room for another.
 
 mod paced;
 #[cfg(test)]
@@ -27,9 +28,11 @@ use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::process::geteuid;
 use sa_proto::crowd::{Crowd, Place, Share};
 use sa_proto::descriptors::Descriptors;
 use sa_proto::quota::{self, Places};
+use sa_proto::trust::local::LocalRoles;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::time::Sleep;
@@ -45,6 +48,12 @@ pub(crate) use turns::{Turns, in_turn, made};
 
 /// Part of the connections that one host, or one user of this host, may have.
 pub(crate) const SHARES: usize = 4;
+/// Part of the connections that is kept for trusted users of this host.
+const RESERVED_PART: usize = 16;
+/// Parts of the connections whose requests may be answered at a time, other than
+/// [`at_once`](Server::at_once): in all, and of one share.
+const REQUESTS_PART: usize = 2;
+const SHARE_REQUESTS_PART: usize = 8;
 /// Time limit for a TLS handshake, for the head of a request, also on a kept-alive connection, and
 /// for its body.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -57,6 +66,8 @@ const PIECE_LEN: usize = 64 << 10;
 /// Long answers that are being sent at a time, and to one host or user.
 const LONG_ANSWERS_MAX: usize = 64;
 const SHARE_LONG_ANSWERS_MAX: usize = 8;
+/// Of these for trusted users of this host.
+const LONG_ANSWERS_RESERVED: usize = 8;
 /// Pause after a failure to accept: too many descriptors are open.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -72,6 +83,11 @@ pub(crate) struct Server {
     pub(crate) blocking_threads: usize,
     /// The certificate, asked for with each connection; plain HTTP without.
     pub(crate) tls: Option<Certificate>,
+    /// If requests are limited in number: paths of those that take no time to answer, which are
+    /// answered however many others wait. Not limited where the caller proves first who it is.
+    pub(crate) at_once: Option<&'static [&'static str]>,
+    /// Users of this host with a role are trusted, as root and the user of this process are.
+    pub(crate) local: LocalRoles,
     /// What happens to connections.
     pub(crate) totals: Arc<Totals>,
 }
@@ -90,8 +106,10 @@ pub(crate) struct Totals {
     pub(crate) late: AtomicU64,
     /// Connections closed because their client did not read an answer in time.
     pub(crate) unread: AtomicU64,
-    /// Requests refused because too many long answers were being sent.
+    /// Requests refused because too many were being answered, or too many long answers being sent.
     pub(crate) crowded: AtomicU64,
+    /// Readers of counters that made room for others.
+    pub(crate) outrun: AtomicU64,
     /// Connections that broke, or whose handshake or request is malformed.
     pub(crate) failed: AtomicU64,
     /// Failures to accept a connection, which waits.
@@ -115,9 +133,24 @@ impl Cut {
     }
 }
 
-/// The share that a request counts against; an extension of each request.
+/// Who a request is of; an extension of each request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Caller(pub(crate) Share);
+pub(crate) struct Caller {
+    /// The share that it counts against.
+    pub(crate) share: Share,
+    /// Whether it is of root, the user of this process, or a user of this host with a role.
+    pub(crate) is_trusted: bool,
+}
+
+impl Caller {
+    fn of(share: Share, local: &LocalRoles) -> Self {
+        let has_role = match share {
+            Share::User(user) => !local.of(user, geteuid().as_raw()).is_empty(),
+            Share::Host(_) => false,
+        };
+        Self { share, is_trusted: has_role }
+    }
+}
 
 /// An extension of answers that last: meanwhile their connection makes room for another only if
 /// none else can. Handlers limit how many there are at a time.
@@ -145,8 +178,8 @@ impl Server {
             .enable_all()
             .build()?;
         std::thread::Builder::new().name(self.thread.to_owned()).spawn(move || {
-            let Self { name, purpose, tls, totals, .. } = self;
-            let work = async { accept(name, listener, tls, totals, router(address)).await };
+            let (name, purpose) = (self.name, self.purpose);
+            let work = async { accept(self, listener, router(address)).await };
             if let Err(failure) = runtime.block_on(work) {
                 error!("{name} server stopped: {failure}; no {purpose} until ibsm restarts");
             }
@@ -155,18 +188,15 @@ impl Server {
     }
 }
 
-async fn accept(
-    name: &'static str,
-    listener: TcpListener,
-    mut tls: Option<Certificate>,
-    totals: Arc<Totals>,
-    router: Router,
-) -> io::Result<()> {
+async fn accept(server: Server, listener: TcpListener, router: Router) -> io::Result<()> {
+    let Server { name, mut tls, at_once, local, totals, .. } = server;
     let listener = tokio::net::TcpListener::from_std(listener)?;
     // Beyond it the oldest idle one is closed.
     let connections_max = Descriptors::of_process().for_http();
-    let crowd = Crowd::new(connections_max).with_shares(connections_max / SHARES);
-    let long_answers = Places::new(LONG_ANSWERS_MAX, SHARE_LONG_ANSWERS_MAX);
+    let crowd = Crowd::new(connections_max)
+        .with_shares(connections_max / SHARES)
+        .with_reserve(connections_max / RESERVED_PART);
+    let quotas = Quotas::new(connections_max, at_once);
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -177,15 +207,16 @@ async fn accept(
                 continue;
             }
         };
-        let share = match stream.local_addr() {
-            Ok(local) => Share::of_peer(local, peer),
+        let caller = match stream.local_addr() {
+            Ok(own) => Caller::of(Share::of_peer(own, peer), &local),
             Err(_) => {
                 totals.failed.fetch_add(1, Relaxed);
                 continue;
             }
         };
-        let Some(place) = crowd.enter_from(share) else {
+        let Some(place) = crowd.enter_from(caller.share, caller.is_trusted) else {
             totals.refused.fetch_add(1, Relaxed);
+            let share = caller.share;
             debug!("{name} connection of {peer} refused: all, or all of {share}, are busy");
             continue;
         };
@@ -193,8 +224,8 @@ async fn accept(
         let stream = Paced::new(stream, Patience::default(), totals.clone());
         let pace = stream.pace();
         let (router, place) = (router.clone(), Arc::new(place));
-        let (totals, long_answers) = (totals.clone(), long_answers.clone());
-        let connection = Connection { name, share, place, long_answers, totals };
+        let (totals, quotas) = (totals.clone(), quotas.clone());
+        let connection = Connection { name, caller, place, quotas, totals };
         match &mut tls {
             None => {
                 tokio::spawn(connection.serve(stream, pace, router));
@@ -211,13 +242,39 @@ async fn accept(
     }
 }
 
+/// Places for requests and long answers, of all connections. Clones share them.
+#[derive(Clone, Debug)]
+struct Quotas {
+    requests: Places<Share>,
+    at_once: Option<&'static [&'static str]>,
+    long_answers: Places<Share>,
+}
+
+impl Quotas {
+    fn new(connections_max: usize, at_once: Option<&'static [&'static str]>) -> Self {
+        let [all, share, reserve] =
+            [REQUESTS_PART, SHARE_REQUESTS_PART, RESERVED_PART].map(|part| connections_max / part);
+        Self {
+            requests: Places::new(all, share).with_reserve(reserve),
+            at_once,
+            long_answers: Places::new(LONG_ANSWERS_MAX, SHARE_LONG_ANSWERS_MAX)
+                .with_reserve(LONG_ANSWERS_RESERVED),
+        }
+    }
+
+    /// Whether requests for `path` need no place.
+    fn is_at_once(&self, path: &str) -> bool {
+        self.at_once.is_none_or(|paths| paths.contains(&path))
+    }
+}
+
 /// A connection, apart from its stream.
 struct Connection {
     /// What log lines call the server.
     name: &'static str,
-    share: Share,
+    caller: Caller,
     place: Arc<Place>,
-    long_answers: Places<Share>,
+    quotas: Quotas,
     totals: Arc<Totals>,
 }
 
@@ -259,17 +316,25 @@ impl Connection {
         pace: Pace,
         router: Router,
     ) {
-        let Self { name, share, place, long_answers, totals } = self;
+        let Self { name, caller, place, quotas, totals } = self;
         let cut = Cut::default();
         let (handed, answering, counted) = (cut.clone(), place.clone(), totals.clone());
         let service = service_fn(move |request: Request<Incoming>| {
             let (place, totals) = (answering.clone(), counted.clone());
             let mut request = request.map(|body| Body::new(Awaited::new(body, place, totals)));
             request.extensions_mut().insert(handed.clone());
-            request.extensions_mut().insert(Caller(share));
+            request.extensions_mut().insert(caller);
             let (mut router, place, pace) = (router.clone(), answering.clone(), pace.clone());
-            let (long_answers, totals) = (long_answers.clone(), counted.clone());
+            let (quotas, totals) = (quotas.clone(), counted.clone());
             async move {
+                let Caller { share, is_trusted } = caller;
+                let is_at_once = quotas.is_at_once(request.uri().path());
+                let turn = (!is_at_once).then(|| quotas.requests.enter_as(is_trusted, share));
+                let Ok(_turn) = turn.transpose() else {
+                    totals.crowded.fetch_add(1, Relaxed);
+                    pace.begin(false);
+                    return Ok(crowded("too many requests are being answered"));
+                };
                 place.set_busy(true);
                 pace.await_answer();
                 let response = router.call(request).await;
@@ -278,10 +343,10 @@ impl Connection {
                     let lasting = response.extensions().get::<Lasting>().copied();
                     pace.begin(lasting == Some(Lasting::Stream));
                     let is_long = response.body().size_hint().lower() >= LONG_LEN;
-                    let long = is_long.then(|| long_answers.enter(share)).transpose();
-                    let Ok(long) = long else {
+                    let enter = || quotas.long_answers.enter_as(is_trusted, share);
+                    let Ok(long) = is_long.then(enter).transpose() else {
                         totals.crowded.fetch_add(1, Relaxed);
-                        return crowded();
+                        return crowded("too many long answers are being sent");
                     };
                     let lasting = lasting.map(|_| place);
                     response.map(|body| Body::new(Sent::new(body, lasting, long)))
@@ -364,9 +429,9 @@ impl hyper::body::Body for Awaited {
     }
 }
 
-/// The answer in place of a long one, of which too many are being sent.
-fn crowded() -> Response {
-    let text = "too many long answers are being sent; try again\n";
+/// The answer in place of one of which there are too many.
+fn crowded(reason: &str) -> Response {
+    let text = format!("{reason}; try again\n");
     (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "10")], text).into_response()
 }
 

@@ -35,6 +35,7 @@ use axum::{Extension, Router};
 use sa_proto::log_limit::LogLimit;
 use sa_proto::serve::Followed;
 use sa_proto::snapshot::Snapshot;
+use sa_proto::trust::local::LocalRoles;
 use sa_proto::trust::{Role, TlsFiles, TrustError, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -139,6 +140,8 @@ pub(crate) fn serve(address: SocketAddr, api: Api) -> Result<SocketAddr, ServeEr
                 certificate.loaded().clone()
             })
         }),
+        at_once: None,
+        local: LocalRoles::default(),
         totals,
     };
     let address = server.serve(address, |address| {

@@ -31,7 +31,9 @@ fn router() -> Router {
 }
 
 fn connection(place: Arc<Place>, long_answers: Places<Share>, totals: Arc<Totals>) -> Connection {
-    Connection { name: "test", share: Share::UNKNOWN, place, long_answers, totals }
+    let quotas = Quotas { long_answers, ..Quotas::new(256, None) };
+    let caller = Caller { share: Share::UNKNOWN, is_trusted: false };
+    Connection { name: "test", caller, place, quotas, totals }
 }
 
 /// A server of one connection, and its client's end.
@@ -159,6 +161,50 @@ async fn long_answers_are_limited_and_short_ones_are_not() {
     while asked("/long").await.0 != b"200" {
         sleep(SHORT / 20).await;
     }
+}
+
+/// Regression: users of this host, of whom one may have 65,536, kept all connections busy with
+/// documents of earlier times, of which one is made at a time: /metrics and /healthz were refused.
+#[tokio::test(start_paused = true)]
+async fn half_of_the_connections_wait_for_documents_and_health_is_always_answered() {
+    const MAX: usize = 16;
+    let totals = Arc::<Totals>::default();
+    let crowd = Crowd::new(MAX).with_reserve(MAX / RESERVED_PART);
+    let quotas = Quotas::new(MAX, Some(&["/healthz"]));
+    let document = get(|| std::future::pending::<&'static str>());
+    let router = Router::new().route("/document", document).route("/healthz", get(|| async { "" }));
+    let open = |user, is_trusted| {
+        let caller = Caller { share: Share::User(user), is_trusted };
+        let place = Arc::new(crowd.enter_from(caller.share, is_trusted).expect("a place"));
+        let (client, stream) = tokio::io::duplex(4096);
+        let patience = Patience { stall: NEVER, answer: NEVER };
+        let stream = Paced::new(stream, patience, totals.clone());
+        let pace = stream.pace();
+        let (quotas, totals) = (quotas.clone(), totals.clone());
+        let served = Connection { name: "test", caller, place, quotas, totals };
+        tokio::spawn(served.serve(stream, pace, router.clone()));
+        client
+    };
+    let status = async |client: &mut DuplexStream| {
+        let mut status = [0; 12];
+        let read = timeout(SHORT, client.read_exact(&mut status)).await;
+        read.ok().map(|_| status[9..].to_vec())
+    };
+    let mut waiting = Vec::new();
+    for user in 1..40 {
+        let mut client = open(user, false);
+        ask(&mut client, "/document").await;
+        let answer = status(&mut client).await;
+        let is_refused = user as usize > (MAX - MAX / RESERVED_PART) / REQUESTS_PART;
+        assert_eq!(answer, is_refused.then(|| b"503".to_vec()), "user {user}");
+        waiting.push(client);
+    }
+    let mut monitor = open(990, false);
+    ask(&mut monitor, "/healthz").await;
+    assert_eq!(status(&mut monitor).await.as_deref(), Some(&b"200"[..]));
+    let mut root = open(0, true);
+    ask(&mut root, "/document").await;
+    assert_eq!(status(&mut root).await, None, "it has a place, and waits");
 }
 
 #[tokio::test(start_paused = true)]

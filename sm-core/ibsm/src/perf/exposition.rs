@@ -1,9 +1,11 @@
 //! Counters in the text format of Prometheus, under the names that dashboards of
 //! `infiniband_exporter` use, in pieces: all of a large fabric is hundreds of megabytes.
 
-use std::convert::Infallible;
 use std::fmt::Write;
-use std::sync::Arc;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use axum::body::Bytes;
 use ib_mad::types::{Guid, PortNum};
@@ -11,11 +13,13 @@ use sa_proto::crowd::Share;
 use sa_proto::quota::{Full, Place, Places};
 use sa_proto::snapshot::Node;
 use sm_core::perf::{Counter, PerfManager, PortView};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
 
 use super::{PerfBoard, Selection, peer};
+use crate::http::{Caller, Totals};
 use crate::observe::links::End;
 use crate::observe::node_name;
 
@@ -23,8 +27,14 @@ use crate::observe::node_name;
 const PIECE_LEN: usize = 64 << 10;
 /// Ports looked at for a piece, whether they are listed or not: the lock is held for so many.
 const PORTS_PER_PIECE: usize = 4096;
-/// Limit of expositions at a time, one of a host or of a local user.
-const EXPOSITIONS_MAX: usize = 4;
+/// Limit of expositions at a time, one of a host or of a local user, and of these for trusted users
+/// of this host.
+const EXPOSITIONS_MAX: usize = 5;
+const RESERVED: usize = 1;
+/// How long an exposition must have waited for its reader to make room for another, and how long
+/// that takes.
+const SLOW_AFTER: Duration = Duration::from_secs(2);
+const ROOM_AFTER: Duration = Duration::from_millis(100);
 
 /// What to list.
 #[derive(Clone, Debug, Default)]
@@ -257,34 +267,103 @@ fn lid(node: &Node, port: PortNum) -> u16 {
 }
 
 /// The expositions that are under way, by whom they go to. Each piece is made on a thread
-/// for blocking work, so that other requests are answered meanwhile.
+/// for blocking work, so that other requests are answered meanwhile. If all places are taken, the
+/// one whose reader has kept it waiting longest makes room.
 #[derive(Debug)]
-pub(crate) struct Expositions(Places<Share>);
+pub(crate) struct Expositions {
+    places: Places<Share>,
+    under_way: Arc<Mutex<Vec<Weak<Reading>>>>,
+    totals: Arc<Totals>,
+}
 
-impl Default for Expositions {
-    fn default() -> Self {
-        Self(Places::new(EXPOSITIONS_MAX, 1))
+/// An exposition that is being read.
+#[derive(Debug)]
+struct Reading {
+    is_trusted: bool,
+    /// How long it has waited for its reader in all, and since when it waits.
+    waits: Mutex<(Duration, Option<Instant>)>,
+    /// Whether it makes room for another.
+    is_cut: AtomicBool,
+    cut: Notify,
+}
+
+impl Reading {
+    fn new(is_trusted: bool) -> Self {
+        Self {
+            is_trusted,
+            waits: Mutex::default(),
+            is_cut: AtomicBool::default(),
+            cut: Notify::new(),
+        }
+    }
+
+    /// How long it has waited for its reader.
+    fn waited(&self, now: Instant) -> Duration {
+        let (before, since) = *lock(&self.waits);
+        before + since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+
+    /// Sends a piece; returns whether it was taken and there may be more.
+    async fn send(&self, sender: &mpsc::Sender<Bytes>, piece: Bytes) -> bool {
+        lock(&self.waits).1 = Some(Instant::now());
+        let is_sent = tokio::select! {
+            sent = sender.send(piece) => sent.is_ok(),
+            () = self.cut.notified() => false,
+        };
+        let waited = self.waited(Instant::now());
+        *lock(&self.waits) = (waited, None);
+        is_sent
     }
 }
 
 impl Expositions {
-    /// A place for an exposition; the reason if there is none.
-    fn enter(&self, share: Share) -> Result<Place<Share>, String> {
-        self.0.enter(share).map_err(|full| match full {
-            Full::Share => "you are reading the counters already; try again".to_owned(),
-            Full::All => format!("{EXPOSITIONS_MAX} others are reading the counters; try again"),
-        })
+    /// None yet. Those that make room are counted in `totals`.
+    pub(crate) fn new(totals: Arc<Totals>) -> Self {
+        let places = Places::new(EXPOSITIONS_MAX, 1).with_reserve(RESERVED);
+        Self { places, under_way: Arc::default(), totals }
     }
 
-    /// Starts to send to `share`; the reason if that cannot be now. It ends with the connection,
+    /// A place for an exposition; the reason if there is none.
+    fn enter(&self, Caller { share, is_trusted }: Caller) -> Result<Place<Share>, Full> {
+        self.places.enter_as(is_trusted, share)
+    }
+
+    /// Ends the exposition whose reader is slowest, if one is slow; returns whether there is one.
+    /// Its place is free soon after.
+    fn cut_slowest(&self, is_trusted: bool) -> bool {
+        let now = Instant::now();
+        let mut under_way = lock(&self.under_way);
+        under_way.retain(|reading| reading.strong_count() > 0);
+        let all = under_way.iter().filter_map(Weak::upgrade);
+        let slow = all.filter(|reading| is_trusted || !reading.is_trusted);
+        let slow = slow.filter(|reading| reading.waited(now) >= SLOW_AFTER);
+        let Some(slowest) = slow.max_by_key(|reading| reading.waited(now)) else { return false };
+        slowest.is_cut.store(true, Relaxed);
+        slowest.cut.notify_one();
+        self.totals.outrun.fetch_add(1, Relaxed);
+        true
+    }
+
+    /// Starts to send to `caller`; the reason if that cannot be now. It ends with the connection,
     /// which lasts no longer than a client may take to read.
-    pub(crate) fn start(
+    pub(crate) async fn start(
         &self,
         mut exposition: Exposition,
-        share: Share,
-    ) -> Result<impl Stream<Item = Result<Bytes, Infallible>> + use<>, String> {
-        let place = self.enter(share)?;
-        let (sender, received) = mpsc::channel::<Bytes>(1);
+        caller: Caller,
+    ) -> Result<impl Stream<Item = io::Result<Bytes>> + use<>, &'static str> {
+        let mut place = self.enter(caller);
+        if matches!(place, Err(Full::All)) && self.cut_slowest(caller.is_trusted) {
+            tokio::time::sleep(ROOM_AFTER).await;
+            place = self.enter(caller);
+        }
+        let place = place.map_err(|full| match full {
+            Full::Share => "you are reading the counters already; try again",
+            Full::All => "too many others are reading the counters; try again",
+        })?;
+        let reading = Arc::new(Reading::new(caller.is_trusted));
+        lock(&self.under_way).push(Arc::downgrade(&reading));
+        let ended = reading.clone();
+        let (sender, received) = mpsc::channel(1);
         tokio::spawn(async move {
             let _place = place;
             loop {
@@ -299,12 +378,17 @@ impl Expositions {
                 if sender.is_closed() {
                     return;
                 }
-                if !piece.is_empty() && sender.send(piece.into()).await.is_err() {
+                if !piece.is_empty() && !reading.send(&sender, piece.into()).await {
                     return;
                 }
             }
         });
-        Ok(ReceiverStream::new(received).map(Ok))
+        // A reader must not take what it has for all.
+        let end = tokio_stream::once(()).filter_map(move |()| {
+            let reason = || io::Error::other("too slow: another reads the counters");
+            ended.is_cut.load(Relaxed).then(|| Err(reason()))
+        });
+        Ok(ReceiverStream::new(received).map(Ok).chain(end))
     }
 }
 
@@ -352,6 +436,10 @@ fn own_figures(
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Appends the value of a label.
 fn escape(text: &mut String, value: &str) {
     for letter in value.chars() {
@@ -366,40 +454,75 @@ fn escape(text: &mut String, value: &str) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+
+    fn host(last: u8) -> Caller {
+        Caller { share: Share::of_host([192, 0, 2, last].into()), is_trusted: false }
+    }
 
     /// Regression: expositions were not limited in number, and each took the thread that serves
     /// everything.
     #[test]
     fn expositions_are_limited_in_number_and_to_one_of_a_host() {
-        let expositions = Expositions::default();
-        let enter = |last: u8| expositions.enter(Share::of_host([192, 0, 2, last].into()));
+        let expositions = Expositions::new(Arc::default());
+        let enter = |last: u8| expositions.enter(host(last));
         let mut all: Vec<Place<Share>> = (1..=4).map(|last| enter(last).unwrap()).collect();
         assert!(enter(5).is_err());
         all.remove(1);
         assert!(enter(1).is_err(), "it has one");
-        assert!(enter(5).is_ok());
+        let _fifth = enter(5).unwrap();
+        assert!(enter(6).is_err());
+        let root = Caller { share: Share::User(0), is_trusted: true };
+        assert!(expositions.enter(root).is_ok(), "one is kept");
+    }
+
+    /// Regression: four users that read the counters slowly kept them from all others for two
+    /// minutes at a time.
+    #[tokio::test]
+    async fn the_slowest_reader_makes_room_and_notices() {
+        let board = Arc::new(PerfBoard::default());
+        super::super::testing::install_idle(&board);
+        let totals = Arc::<Totals>::default();
+        let expositions = Expositions::new(totals.clone());
+        let start = |last| {
+            let exposition = Exposition::new(board.clone(), Wanted::default()).in_pieces_of(1);
+            expositions.start(exposition, host(last))
+        };
+        let mut all = Vec::new();
+        for last in 1..=4 {
+            all.push(start(last).await.expect("a place"));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(start(5).await.is_err(), "none is slow yet");
+        // In place of two seconds.
+        for reading in lock(&expositions.under_way).iter().filter_map(Weak::upgrade) {
+            lock(&reading.waits).0 += SLOW_AFTER;
+        }
+        let fifth = start(5).await.expect("the first makes room");
+        assert_eq!(totals.outrun.load(Relaxed), 1);
+        let read: Vec<_> = all.remove(0).collect().await;
+        assert!(read.last().is_some_and(Result::is_err), "it is not taken for whole");
+        let read: Vec<_> = all.remove(0).collect().await;
+        assert!(read.len() > 1 && read.iter().all(Result::is_ok));
+        drop(fifth);
     }
 
     #[tokio::test]
     async fn a_host_reads_the_counters_once_at_a_time() {
         let board = Arc::new(PerfBoard::default());
         super::super::testing::install_idle(&board);
-        let expositions = Expositions::default();
-        let host = Share::of_host([192, 0, 2, 1].into());
+        let expositions = Expositions::new(Arc::default());
         let start = || {
             let exposition = Exposition::new(board.clone(), Wanted::default()).in_pieces_of(1);
-            expositions.start(exposition, host)
+            expositions.start(exposition, host(1))
         };
-        let mut reading = start().expect("a place");
+        let mut reading = start().await.expect("a place");
         assert!(reading.next().await.is_some());
-        assert!(start().is_err());
+        assert!(start().await.is_err());
         drop(reading);
         // Its thread notices after the piece that it is making.
         let freed = async {
-            while start().is_err() {
+            while start().await.is_err() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };

@@ -9,9 +9,11 @@ use std::time::Instant;
 use ib_mad::types::{Gid, Guid};
 use sa_proto::crowd::Share;
 use sa_proto::proto::admin;
-use sa_proto::quota::Places;
+use sa_proto::quota::{Full, Places};
+use sa_proto::serve::Caller;
 use sa_proto::snapshot::Snapshot;
-use tokio::sync::{Mutex, mpsc, watch};
+use sa_proto::trust::Role;
+use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -41,16 +43,16 @@ pub(super) struct AdminService {
     pub(super) shared: Arc<Shared>,
     /// Its sender is dropped when all streams must end.
     pub(super) end: watch::Receiver<()>,
-    /// Held while tables are measured.
-    pub(super) measuring: Arc<Mutex<()>>,
+    /// Measurements of tables.
+    pub(super) measuring: Places<Share>,
     /// Lists that are being sent.
     pub(super) answering: Answering,
     /// Those that watch.
     pub(super) watchers: Places<Share>,
     /// Questions to responders.
     pub(super) questions: Places<Share>,
-    /// Held while paths are listed.
-    pub(super) listing_paths: Arc<Mutex<()>>,
+    /// Lists of all paths.
+    pub(super) listing_paths: Places<Share>,
 }
 
 /// Those that watch at a time, and of one user or host.
@@ -60,6 +62,16 @@ pub(super) const WATCHERS_OF_PEER_MAX: usize = 16;
 /// Questions to responders at a time, and of one user or host.
 pub(super) const QUESTIONS_MAX: usize = 16;
 pub(super) const QUESTIONS_OF_PEER_MAX: usize = 8;
+
+/// Lists of all paths, and measurements of tables, at a time: one of a user or host, and one is kept
+/// for administrators.
+const LISTS_OF_PATHS_MAX: usize = 3;
+const MEASUREMENTS_MAX: usize = 2;
+
+/// Places for lists of all paths, and for measurements.
+pub(super) fn long_work() -> [Places<Share>; 2] {
+    [LISTS_OF_PATHS_MAX, MEASUREMENTS_MAX].map(|max| Places::new(max, 1).with_reserve(1))
+}
 
 /// Messages of an answer that its connection has not taken yet.
 const ANSWERS_MAX: usize = 2;
@@ -123,6 +135,7 @@ impl AdminService {
     /// of then; of all nodes if that is empty.
     async fn top_links_at(
         &self,
+        share: Share,
         time_ms: u64,
         node: String,
         mut wanted: Wanted,
@@ -137,7 +150,7 @@ impl AdminService {
             }
             Ok(loads::top_then(&loads, &fabric.topology, &wanted))
         };
-        self.shared.loads_at(time_ms, make).await.map_err(not_answered)?
+        self.shared.loads_at(share, time_ms, make).await.map_err(not_answered)?
     }
 
     /// Changes the baseline on another thread: a file is written.
@@ -385,7 +398,7 @@ impl admin::admin_server::Admin for AdminService {
                 let make = |_, KeptFabric { topology, ports, routing_engine }| {
                     (net_of(&topology, &ports).to_string(), ports, routing_engine)
                 };
-                Some(self.shared.fabric_at(time_ms, make).await.map_err(not_answered)?)
+                Some(self.shared.fabric_at(share, time_ms, make).await.map_err(not_answered)?)
             }
             Some(_) => {
                 return Err(Status::invalid_argument(
@@ -414,9 +427,8 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::DumpPathsRequest>,
     ) -> Result<Response<Self::DumpPathsStream>, Status> {
-        let Ok(turn) = self.listing_paths.clone().try_lock_owned() else {
-            return Err(Status::resource_exhausted("paths are being listed for another; retry"));
-        };
+        let place = self.listing_paths.enter_as(is_admin(&request), share_of(&request));
+        let turn = place.map_err(|full| busy("paths are being listed", full))?;
         // Names of all ports are looked for.
         let shared = self.shared.clone();
         let found = tokio::task::spawn_blocking(move || {
@@ -458,12 +470,13 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::TakeBaselineRequest>,
     ) -> Result<Response<admin::Baseline>, Status> {
-        let _place = self.answering.enter(share_of(&request))?;
+        let share = share_of(&request);
+        let _place = self.answering.enter(share)?;
         self.shared.baseline.check().map_err(baseline_refused)?;
         let baseline = match request.into_inner().at_ms {
             Some(time_ms) => {
                 let make = move |_, then: KeptFabric| Baseline::taken(time_ms, then.topology);
-                self.shared.fabric_at(time_ms, make).await.map_err(not_answered)?
+                self.shared.fabric_at(share, time_ms, make).await.map_err(not_answered)?
             }
             None => {
                 let snapshot = self.shared.history().latest().clone();
@@ -526,9 +539,10 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::HistoryRequest>,
     ) -> Result<Response<admin::History>, Status> {
-        let _place = self.answering.enter(share_of(&request))?;
+        let share = share_of(&request);
+        let _place = self.answering.enter(share)?;
         let read = |archive: &dyn Archive| Ok((archive.list()?, archive.reach()?));
-        let (list, reach) = match self.shared.ask_archive(read).await {
+        let (list, reach) = match self.shared.ask_archive(share, read).await {
             Err(PastError::NotKept) => return Ok(Response::new(admin::History::default())),
             read => read.map_err(not_answered)?,
         };
@@ -627,7 +641,9 @@ impl admin::admin_server::Admin for AdminService {
         let count = count as usize;
         let wanted = |selection| Wanted { selection, port, order, count };
         let top = match at_ms {
-            Some(time_ms) => self.top_links_at(time_ms, node, wanted(Selection::default())).await?,
+            Some(time_ms) => {
+                self.top_links_at(share, time_ms, node, wanted(Selection::default())).await?
+            }
             None => {
                 let selection = self.counted(share, node).await?;
                 let (perf, wanted) = (self.shared.perf.clone(), wanted(selection));
@@ -693,9 +709,8 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::MeasureRoutingRequest>,
     ) -> Result<Response<admin::RoutingQuality>, Status> {
-        let Ok(turn) = self.measuring.clone().try_lock_owned() else {
-            return Err(Status::resource_exhausted("another measurement runs; retry in a moment"));
-        };
+        let place = self.measuring.enter_as(is_admin(&request), share_of(&request));
+        let turn = place.map_err(|full| busy("tables are being measured", full))?;
         let latest = self.shared.history().latest().clone();
         let request = request.into_inner();
         let measured = tokio::task::spawn_blocking(move || {
@@ -716,6 +731,21 @@ impl admin::admin_server::Admin for AdminService {
         let _place = place.map_err(|_| Status::resource_exhausted("too many ask; retry"))?;
         asking::explain(&self.shared, share, request.into_inner()).await.map(Response::new)
     }
+}
+
+/// Whether the caller may change something, and so may use what is kept for such.
+fn is_admin<T>(request: &Request<T>) -> bool {
+    let caller = request.extensions().get::<Caller>();
+    caller.is_some_and(|caller| caller.roles.contains(&Role::Admin))
+}
+
+/// The refusal of work of which as much is done as may be.
+fn busy(what: &str, full: Full) -> Status {
+    let whom = match full {
+        Full::Share => "you",
+        Full::All => "others",
+    };
+    Status::resource_exhausted(format!("{what} for {whom} already; retry in a moment"))
 }
 
 /// Sends a message; returns whether its reader took it in time. One that does not loses its place.

@@ -11,6 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::Shared;
 use crate::history::{Archive, Place};
+use crate::http::Turns;
 use crate::observe::event::{Event, EventLog, Kinds};
 use crate::perf::growths::GrowthReader;
 
@@ -74,7 +75,29 @@ pub(crate) enum Reader {
 pub(super) struct Readers {
     callers: Places<Share>,
     pages: Places<Share>,
-    turns: Arc<Semaphore>,
+    turns: Arc<HistoryTurns>,
+}
+
+/// Turns to read files of the history: one at a time, and few of each share wait for it, so that
+/// others are next.
+#[derive(Debug)]
+struct HistoryTurns {
+    shares: Turns,
+    all: Arc<Semaphore>,
+}
+
+/// A turn, which ends when it is dropped.
+pub(super) struct HistoryTurn {
+    _of_share: OwnedSemaphorePermit,
+    _of_all: OwnedSemaphorePermit,
+}
+
+impl HistoryTurns {
+    async fn next(&self, share: Share) -> Option<HistoryTurn> {
+        let _of_share = self.shares.of(share).acquire_owned().await.ok()?;
+        let _of_all = self.all.clone().acquire_owned().await.ok()?;
+        Some(HistoryTurn { _of_share, _of_all })
+    }
 }
 
 impl Default for Readers {
@@ -82,15 +105,18 @@ impl Default for Readers {
         Self {
             callers: Places::new(READERS_MAX, READERS_OF_CALLER_MAX),
             pages: Places::new(READERS_MAX, READERS_OF_PAGE_MAX),
-            turns: Arc::new(Semaphore::new(1)),
+            turns: Arc::new(HistoryTurns {
+                shares: Turns::default(),
+                all: Arc::new(Semaphore::new(1)),
+            }),
         }
     }
 }
 
 impl Readers {
-    /// A turn to read files of the history.
-    pub(super) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
-        self.turns.clone().acquire_owned().await.ok()
+    /// A turn of `share` to read files of the history.
+    pub(super) async fn turn(&self, share: Share) -> Option<HistoryTurn> {
+        self.turns.next(share).await
     }
 }
 
@@ -118,7 +144,8 @@ pub(crate) enum Refusal {
 pub(crate) struct EventFeed {
     events: EventLog,
     archive: Option<Arc<dyn Archive>>,
-    turns: Arc<Semaphore>,
+    turns: Arc<HistoryTurns>,
+    share: Share,
     at: At,
     /// Number that the archive had nothing from.
     asked: Option<u64>,
@@ -158,9 +185,9 @@ impl EventFeed {
             }
         }
         let readers = &shared.event_readers;
-        let place = match reader {
-            Reader::Caller(share) => readers.callers.enter(share),
-            Reader::Page(share) => readers.pages.enter(share),
+        let (share, place) = match reader {
+            Reader::Caller(share) => (share, readers.callers.enter(share)),
+            Reader::Page(share) => (share, readers.pages.enter(share)),
         };
         let place = place.map_err(|_| Refusal::Crowded)?;
         let events = shared.events.clone();
@@ -175,6 +202,7 @@ impl EventFeed {
         Ok(Self {
             archive: shared.archive.get().cloned(),
             turns: readers.turns.clone(),
+            share,
             next: events.next(),
             events,
             at,
@@ -244,7 +272,7 @@ impl EventFeed {
         let page = match self.archive.clone() {
             None => None,
             Some(archive) => {
-                let turn = self.turns.clone().acquire_owned().await;
+                let turn = self.turns.next(self.share).await;
                 let read = move || {
                     let page = archive.events(place);
                     drop(turn);
@@ -399,6 +427,28 @@ mod tests {
         }
         drop(mine);
         assert!(open(ME).is_ok());
+    }
+
+    /// Regression: a user whose many requests for earlier times waited was served before all others.
+    #[tokio::test]
+    async fn one_user_has_few_places_in_the_queue_for_the_history() {
+        let readers = Arc::new(Readers::default());
+        let held = readers.turn(Share::User(7)).await;
+        let (order, mut served) = tokio::sync::mpsc::unbounded_channel();
+        for user in [[7; 10].as_slice(), &[8]].concat() {
+            let (readers, order) = (readers.clone(), order.clone());
+            tokio::spawn(async move {
+                let _turn = readers.turn(Share::User(user)).await;
+                let _ = order.send(user);
+            });
+            tokio::task::yield_now().await;
+        }
+        drop(held);
+        let mut before = 0;
+        while served.recv().await.unwrap() != 8 {
+            before += 1;
+        }
+        assert!(before <= 2, "{before} of the other user's");
     }
 
     #[tokio::test]

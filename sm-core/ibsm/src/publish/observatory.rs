@@ -127,25 +127,27 @@ impl Observatory {
     /// 1970 and from the time since when it was so.
     pub(crate) async fn fabric_at<T: Send + 'static>(
         &self,
+        share: Share,
         time_ms: u64,
         make: impl FnOnce(u64, KeptFabric) -> T + Send + 'static,
     ) -> Result<T, PastError> {
-        self.shared.fabric_at(time_ms, make).await
+        self.shared.fabric_at(share, time_ms, make).await
     }
 
     /// What `make` computes, on another thread, from the fabric at a time in milliseconds since
     /// 1970, the time since when it was so, and the loads of links.
     pub(crate) async fn loads_at<T: Send + 'static>(
         &self,
+        share: Share,
         time_ms: u64,
         make: impl FnOnce(u64, KeptFabric, Loads) -> T + Send + 'static,
     ) -> Result<T, PastError> {
-        self.shared.loads_at(time_ms, make).await
+        self.shared.loads_at(share, time_ms, make).await
     }
 
     /// The segments of the history, oldest first.
-    pub(crate) async fn segments(&self) -> Result<Vec<SegmentSummary>, PastError> {
-        self.shared.ask_archive(|archive| archive.list()).await
+    pub(crate) async fn segments(&self, share: Share) -> Result<Vec<SegmentSummary>, PastError> {
+        self.shared.ask_archive(share, |archive| archive.list()).await
     }
 
     /// The topology that is expected: that of the baseline, or without one that of the published

@@ -4,6 +4,8 @@
 use std::io;
 use std::sync::Arc;
 
+use sa_proto::crowd::Share;
+
 use super::Shared;
 use crate::history::Archive;
 use crate::observe::ports::KeptFabric;
@@ -33,13 +35,14 @@ pub(crate) enum PastError {
 }
 
 impl Shared {
-    /// Runs `read` on the history in another thread, and returns its result.
+    /// Runs `read` on the history in another thread for `share`, and returns its result.
     pub(super) async fn ask_archive<T: Send + 'static>(
         &self,
+        share: Share,
         read: impl FnOnce(&dyn Archive) -> io::Result<T> + Send + 'static,
     ) -> Result<T, PastError> {
         let archive: Arc<dyn Archive> = self.archive.get().cloned().ok_or(PastError::NotKept)?;
-        let turn = self.event_readers.turn().await;
+        let turn = self.event_readers.turn(share).await;
         let read = tokio::task::spawn_blocking(move || {
             let result = read(&*archive);
             drop(turn);
@@ -52,23 +55,26 @@ impl Shared {
     /// 1970 and from the time since when it was so.
     pub(super) async fn fabric_at<T: Send + 'static>(
         &self,
+        share: Share,
         time_ms: u64,
         make: impl FnOnce(u64, KeptFabric) -> T + Send + 'static,
     ) -> Result<T, PastError> {
-        let made = self.ask_archive(move |archive| {
+        let made = self.ask_archive(share, move |archive| {
             let found = archive.fabric(time_ms)?;
             Ok(found.map(|(since_ms, fabric)| make(since_ms, fabric)))
         });
         made.await?.ok_or(PastError::NotThen)
     }
+
     /// What `make` computes, on another thread, from the fabric at a time in milliseconds since
     /// 1970, the time since when it was so, and the loads of links.
     pub(super) async fn loads_at<T: Send + 'static>(
         &self,
+        share: Share,
         time_ms: u64,
         make: impl FnOnce(u64, KeptFabric, Loads) -> T + Send + 'static,
     ) -> Result<T, PastError> {
-        let made = self.ask_archive(move |archive| {
+        let made = self.ask_archive(share, move |archive| {
             let Some((since_ms, fabric)) = archive.fabric(time_ms)? else {
                 return Ok(Err(PastError::NotThen));
             };

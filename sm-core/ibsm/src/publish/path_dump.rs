@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ib_mad::types::Guid;
+use sa_proto::crowd::Share;
 use sa_proto::proto::admin::{DumpPathsRequest, PathsText};
 use sa_proto::proto::snapshot::PathList;
-use tokio::sync::{OwnedMutexGuard, mpsc};
+use sa_proto::quota::Place;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
@@ -17,7 +19,7 @@ use crate::inspect::{self, ListedPort, ListedPorts};
 /// Nodes in a request.
 const SOURCES_MAX: usize = 1 << 16;
 /// How long a reader may take for the paths of a port, and how long others wait for it in all:
-/// paths are listed for one at a time.
+/// paths are listed for few at a time.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PATIENCE_IN_ALL: Duration = Duration::from_secs(120);
 /// How often a question is asked that cannot be answered now, and how long to wait between.
@@ -39,7 +41,7 @@ pub(super) fn ports(shared: &Arc<Shared>, of: DumpPathsRequest) -> Result<Listed
 pub(super) async fn send(
     shared: Arc<Shared>,
     ports: ListedPorts,
-    turn: OwnedMutexGuard<()>,
+    turn: Place<Share>,
     to: mpsc::Sender<Result<PathsText, Status>>,
 ) {
     let total = ports.iter().filter(|port| port.is_source).count() as u32;

@@ -339,6 +339,7 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
             observatory: publisher.observatory(),
             metrics: metrics::rendering(metrics.clone(), config.subnet_label.clone()),
             open: config.insecure,
+            local: config.local_roles.clone(),
             totals: http.clone(),
         };
         web::serve(address, web).map_err(|source| RunError::Listen {

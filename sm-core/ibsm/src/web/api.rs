@@ -82,7 +82,7 @@ struct TopologyQuery {
 
 async fn topology(
     State(served): State<Shared>,
-    Extension(Caller(share)): Extension<Caller>,
+    Extension(Caller { share, .. }): Extension<Caller>,
     Query(query): Query<TopologyQuery>,
 ) -> Response {
     let form = query.form.as_deref().unwrap_or(Form::Ibnetdiscover.name()).parse::<Form>();
@@ -130,7 +130,7 @@ pub(super) struct TimeQuery {
 
 async fn node(
     State(served): State<Shared>,
-    Extension(Caller(share)): Extension<Caller>,
+    Extension(Caller { share, .. }): Extension<Caller>,
     Path(guid): Path<String>,
     Query(time): Query<TimeQuery>,
 ) -> Response {
@@ -194,7 +194,7 @@ pub(super) fn compressed(bytes: &[u8]) -> Vec<u8> {
 
 async fn map(
     State(served): State<Shared>,
-    Extension(Caller(share)): Extension<Caller>,
+    Extension(Caller { share, .. }): Extension<Caller>,
     Query(time): Query<TimeQuery>,
     headers: HeaderMap,
 ) -> Response {

@@ -37,7 +37,7 @@ pub(super) struct EventsQuery {
 /// Starts a stream.
 pub(super) async fn open(
     State(served): State<Shared>,
-    Extension(Caller(share)): Extension<Caller>,
+    Extension(Caller { share, .. }): Extension<Caller>,
     Query(query): Query<EventsQuery>,
     headers: HeaderMap,
 ) -> Response {

@@ -95,7 +95,7 @@ impl MapLoad {
 /// The load of links in the last sweep, or at an earlier time.
 async fn load(
     State(served): State<Shared>,
-    Extension(Caller(share)): Extension<Caller>,
+    Extension(Caller { share, .. }): Extension<Caller>,
     Query(time): Query<TimeQuery>,
     headers: HeaderMap,
 ) -> Response {
@@ -125,7 +125,7 @@ async fn load_then(served: Shared, share: Share, at_ms: u64, headers: HeaderMap)
         let map = past::map_then(&observatory, since_ms, &fabric);
         answer(&headers, MapLoad::of(&loads, &map.etag, &map.places).packed())
     };
-    match served.observatory.loads_at(at_ms, make).await {
+    match served.observatory.loads_at(share, at_ms, make).await {
         Ok(document) => document,
         Err(failure) => failure.into_response(),
     }
@@ -151,7 +151,7 @@ struct LinksQuery {
 /// The busiest links.
 async fn links(
     State(served): State<Shared>,
-    Extension(Caller(share)): Extension<Caller>,
+    Extension(Caller { share, .. }): Extension<Caller>,
     Query(query): Query<LinksQuery>,
 ) -> Response {
     let order = match query.by.as_deref().unwrap_or_default().parse::<Order>() {
@@ -174,7 +174,7 @@ async fn links(
         let make = move |_, fabric: KeptFabric, loads: Loads| {
             json(&loads::top_then(&loads, &fabric.topology, &wanted))
         };
-        let made = served.observatory.loads_at(at_ms, make).await;
+        let made = served.observatory.loads_at(share, at_ms, make).await;
         return made.unwrap_or_else(IntoResponse::into_response);
     }
     let make = move || loads::top(&perf, &wanted).map_or_else(not_read, |top| json(&top));

@@ -39,6 +39,7 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use sa_proto::crowd::Share;
 use sa_proto::quota::Places;
+use sa_proto::trust::local::LocalRoles;
 use serde::Deserialize;
 use tracing::info;
 
@@ -62,6 +63,8 @@ pub(crate) struct Web {
     pub(crate) metrics: RenderMetrics,
     /// Whether other machines may see the page.
     pub(crate) open: bool,
+    /// Roles of users of this host.
+    pub(crate) local: LocalRoles,
     /// What happens to connections.
     pub(crate) totals: Arc<Totals>,
 }
@@ -87,9 +90,9 @@ pub(crate) fn serve(address: SocketAddr, web: Web) -> io::Result<SocketAddr> {
         observatory: web.observatory,
         metrics: web.metrics,
         streams: Streams::default(),
-        expositions: Expositions::default(),
+        expositions: Expositions::new(web.totals.clone()),
         map: api::MapCache::default(),
-        questions: Places::new(path::QUESTIONS_MAX, path::SHARE_QUESTIONS_MAX),
+        questions: path::questions(),
         turns: Turns::default(),
     });
     let open = web.open;
@@ -100,6 +103,8 @@ pub(crate) fn serve(address: SocketAddr, web: Web) -> io::Result<SocketAddr> {
         // One may read the history.
         blocking_threads: 2,
         tls: None,
+        at_once: Some(&["/metrics", "/healthz", "/readyz"]),
+        local: web.local,
         totals: web.totals,
     };
     let address = server.serve(address, move |address| {
@@ -157,7 +162,7 @@ struct PortsQuery {
 /// Counters of ports, made while they are sent.
 async fn ports(
     State(served): State<Shared>,
-    Extension(Caller(share)): Extension<Caller>,
+    Extension(caller): Extension<Caller>,
     Query(query): Query<PortsQuery>,
 ) -> Response {
     let perf = served.observatory.perf();
@@ -172,7 +177,7 @@ async fn ports(
     selection.switches = query.switches == Some(1);
     let wanted = Wanted { selection, errors: query.errors == Some(1) };
     let headers = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-    match served.expositions.start(Exposition::new(perf, wanted), share) {
+    match served.expositions.start(Exposition::new(perf, wanted), caller).await {
         Ok(pieces) => {
             (Extension(Lasting::Long), headers, Body::from_stream(pieces)).into_response()
         }

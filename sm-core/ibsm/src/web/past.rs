@@ -52,8 +52,11 @@ struct Extent {
     to_ms: Option<u64>,
 }
 
-async fn extent(State(served): State<Shared>) -> Response {
-    match served.observatory.segments().await {
+async fn extent(
+    State(served): State<Shared>,
+    Extension(Caller { share, .. }): Extension<Caller>,
+) -> Response {
+    match served.observatory.segments(share).await {
         Ok(segments) => json(&Extent {
             kept: true,
             from_ms: segments.first().map(|first| first.begun_ms),
@@ -94,7 +97,7 @@ pub(super) async fn map(served: Shared, share: Share, at_ms: u64, headers: Heade
         let no_store = [(header::CACHE_CONTROL, "no-store")];
         (no_store, as_accepted(&headers, "application/json", bytes.into())).into_response()
     };
-    match served.observatory.fabric_at(at_ms, make).await {
+    match served.observatory.fabric_at(share, at_ms, make).await {
         Ok(document) => document,
         Err(failure) => failure.into_response(),
     }
@@ -105,7 +108,7 @@ pub(super) async fn node(served: Shared, share: Share, at_ms: u64, guid: Guid) -
     let _turn = served.turns.of(share).acquire_owned().await;
     let observatory = served.observatory.clone();
     let make = move |_, then| NodeDetail::then(&then, &observatory.expected(), guid);
-    match served.observatory.fabric_at(at_ms, make).await {
+    match served.observatory.fabric_at(share, at_ms, make).await {
         Ok(Some(detail)) => json(&detail),
         Ok(None) => (StatusCode::NOT_FOUND, "no node had this GUID then\n").into_response(),
         Err(failure) => failure.into_response(),
@@ -124,7 +127,7 @@ struct EventsQuery {
 /// The events of a span of time, oldest first; the first ones if there are too many.
 async fn events(
     State(served): State<Shared>,
-    Extension(Caller(share)): Extension<Caller>,
+    Extension(Caller { share, .. }): Extension<Caller>,
     Query(query): Query<EventsQuery>,
 ) -> Response {
     let kinds = query.kind.iter().flat_map(|kinds| kinds.split(',')).map(str::to_owned).collect();

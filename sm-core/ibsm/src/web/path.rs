@@ -5,7 +5,9 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router};
+use sa_proto::crowd::Share;
 use sa_proto::proto::admin::ExplainRequest;
+use sa_proto::quota::Places;
 use serde::Deserialize;
 use tonic::Code;
 
@@ -13,9 +15,16 @@ use super::Shared;
 use crate::http::Caller;
 
 /// Questions at a time: responders answer `ibsmctl explain` as well, 16 at a time.
-pub(super) const QUESTIONS_MAX: usize = 4;
+const QUESTIONS_MAX: usize = 4;
 /// The same of one host, or of one user of this host.
-pub(super) const SHARE_QUESTIONS_MAX: usize = 3;
+const SHARE_QUESTIONS_MAX: usize = 2;
+/// Of these for trusted users of this host.
+const QUESTIONS_RESERVED: usize = 1;
+
+/// Places for questions.
+pub(super) fn questions() -> Places<Share> {
+    Places::new(QUESTIONS_MAX, SHARE_QUESTIONS_MAX).with_reserve(QUESTIONS_RESERVED)
+}
 
 /// Routes of the document.
 pub(super) fn routes() -> Router<Shared> {
@@ -31,10 +40,10 @@ struct Ends {
 
 async fn explain(
     State(served): State<Shared>,
-    Extension(Caller(share)): Extension<Caller>,
+    Extension(Caller { share, is_trusted }): Extension<Caller>,
     Query(ends): Query<Ends>,
 ) -> Response {
-    let Ok(_place) = served.questions.enter(share) else {
+    let Ok(_place) = served.questions.enter_as(is_trusted, share) else {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many questions at a time; retry\n")
             .into_response();
     };

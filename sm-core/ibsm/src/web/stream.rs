@@ -24,6 +24,8 @@ use crate::observe::moment::{Moment, Watchers};
 pub(super) const WATCHERS_MAX: usize = 64;
 /// The same of one host, or of one user of this host. A proxy is one host.
 pub(super) const SHARE_WATCHERS_MAX: usize = 48;
+/// Of these for trusted users of this host.
+const WATCHERS_RESERVED: usize = 8;
 /// Moments by which a watcher may lag, in addition to the kernel's buffer.
 const BEHIND_MAX: usize = 4;
 
@@ -47,7 +49,7 @@ impl Default for Streams {
     fn default() -> Self {
         Self {
             list: Mutex::default(),
-            places: Places::new(WATCHERS_MAX, SHARE_WATCHERS_MAX),
+            places: Places::new(WATCHERS_MAX, SHARE_WATCHERS_MAX).with_reserve(WATCHERS_RESERVED),
             dropped: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         }
@@ -64,11 +66,11 @@ impl Streams {
         }
     }
 
-    /// Adds a watcher of `share`, starting with `first`; `None` if there are too many.
-    fn enter(&self, share: Share, first: Bytes, cut: Cut) -> Option<mpsc::Receiver<Bytes>> {
+    /// Adds a watcher, starting with `first`; `None` if there are too many.
+    fn enter(&self, caller: Caller, first: Bytes, cut: Cut) -> Option<mpsc::Receiver<Bytes>> {
         let mut list = self.lock();
         list.retain(|watcher| !watcher.events.is_closed());
-        let Ok(place) = self.places.enter(share) else {
+        let Ok(place) = self.places.enter_as(caller.is_trusted, caller.share) else {
             self.refused.fetch_add(1, Relaxed);
             return None;
         };
@@ -115,10 +117,10 @@ pub(super) async fn feed(served: Shared) {
 /// Starts a stream for a watcher.
 pub(super) async fn open(
     State(served): State<Shared>,
-    Extension(Caller(share)): Extension<Caller>,
+    Extension(caller): Extension<Caller>,
     Extension(cut): Extension<Cut>,
 ) -> Response {
-    let Some(events) = served.streams.enter(share, event(&served.moment()), cut) else {
+    let Some(events) = served.streams.enter(caller, event(&served.moment()), cut) else {
         let headers = [(header::RETRY_AFTER, "10")];
         let text = format!(
             "too many watchers: the limit is {WATCHERS_MAX}, and {SHARE_WATCHERS_MAX} of a host or \
@@ -136,12 +138,16 @@ pub(super) async fn open(
 mod tests {
     use super::*;
 
+    fn caller(user: u32) -> Caller {
+        Caller { share: Share::User(user), is_trusted: false }
+    }
+
     #[tokio::test]
     async fn who_does_not_read_is_dropped_and_the_others_are_not() {
         let streams = Streams::default();
         let first = Bytes::from_static(b"first");
         let cut = Cut::default();
-        let enter = |cut| streams.enter(Share::User(7), first.clone(), cut).unwrap();
+        let enter = |cut| streams.enter(caller(7), first.clone(), cut).unwrap();
         let mut idle = enter(cut.clone());
         let mut reading = enter(Cut::default());
         for _ in 0..10 {
@@ -160,12 +166,14 @@ mod tests {
     #[test]
     fn the_number_of_watchers_is_limited() {
         let streams = Streams::default();
-        let enter = |user| streams.enter(Share::User(user), Bytes::new(), Cut::default());
+        let enter = |user| streams.enter(caller(user), Bytes::new(), Cut::default());
         let mut all: Vec<_> = std::iter::from_fn(|| enter(7)).take(WATCHERS_MAX).collect();
         assert_eq!(all.len(), SHARE_WATCHERS_MAX);
         all.extend(std::iter::from_fn(|| enter(8)).take(WATCHERS_MAX));
-        assert_eq!(all.len(), WATCHERS_MAX);
+        assert_eq!(all.len(), WATCHERS_MAX - WATCHERS_RESERVED);
         assert_eq!(streams.watchers().refused, 2);
+        let trusted = Caller { is_trusted: true, ..caller(0) };
+        assert!(streams.enter(trusted, Bytes::new(), Cut::default()).is_some());
         all.pop();
         assert!(enter(8).is_some());
     }

@@ -35,6 +35,7 @@ impl Bed {
             observatory: publisher.observatory(),
             metrics: Box::new(|accept| ("text/plain", format!("accept {accept}\n"))),
             open: false,
+            local: Default::default(),
             totals: Arc::default(),
         };
         let address = serve((Ipv4Addr::LOCALHOST, 0).into(), web).unwrap();
@@ -354,8 +355,13 @@ fn other_names_and_other_machines_see_metrics_only() {
     assert_eq!(body, b"accept text/plain\n");
     let address = |open| {
         let metrics: RenderMetrics = Box::new(|_| ("text/plain", String::new()));
-        let web =
-            Web { observatory: bed.publisher.observatory(), metrics, open, totals: Arc::default() };
+        let web = Web {
+            observatory: bed.publisher.observatory(),
+            metrics,
+            open,
+            local: Default::default(),
+            totals: Arc::default(),
+        };
         let any = serve((Ipv4Addr::UNSPECIFIED, 0).into(), web).unwrap();
         SocketAddr::from((Ipv4Addr::LOCALHOST, any.port()))
     };

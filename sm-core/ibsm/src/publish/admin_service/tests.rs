@@ -1,8 +1,7 @@
 use std::time::Duration;
 
-use sa_proto::serve::{Caller, Grounds};
+use sa_proto::serve::Grounds;
 use sa_proto::snapshot::HistoryLimits;
-use sa_proto::trust::Role;
 use tonic::Code;
 
 use super::*;
@@ -26,12 +25,13 @@ fn service() -> (AdminService, watch::Sender<()>) {
     let clock = Arc::new(HostClock::open());
     let shared = Shared::new(Arc::new(Snapshot::empty()), HistoryLimits::default(), clock);
     let (closing, end) = watch::channel(());
+    let [listing_paths, measuring] = long_work();
     let service = AdminService {
         shared: Arc::new(shared),
         end,
-        measuring: Default::default(),
+        measuring,
         answering: Default::default(),
-        listing_paths: Default::default(),
+        listing_paths,
         watchers: Places::new(WATCHERS_MAX, WATCHERS_OF_PEER_MAX),
         questions: Places::new(QUESTIONS_MAX, QUESTIONS_OF_PEER_MAX),
     };
@@ -145,4 +145,29 @@ async fn one_user_has_a_share_of_explanations() {
     assert_eq!(code(&explain(8).await), Code::FailedPrecondition);
     held.pop();
     assert_eq!(code(&explain(7).await), Code::FailedPrecondition);
+}
+
+/// Regression: a viewer that listed paths, or measured tables, one time after the other kept both
+/// from all others.
+#[tokio::test]
+async fn one_user_has_one_of_the_places_for_long_work_and_administrators_one_more() {
+    let (service, _closing) = service();
+    let admin = |mut request: Request<admin::MeasureRoutingRequest>| {
+        let roles = [Role::Admin].into();
+        let caller =
+            request.extensions().get::<Caller>().cloned().map(|caller| Caller { roles, ..caller });
+        request.extensions_mut().insert(caller.unwrap());
+        request
+    };
+    for places in [&service.listing_paths, &service.measuring] {
+        let enter = |user| places.enter_as(false, Share::User(user));
+        let _held: Vec<_> = (7..20).map_while(|user| enter(user).ok()).collect();
+        assert!(matches!(enter(7), Err(Full::Share)), "it has one");
+        let dump = code(&service.dump_paths(of(20, Default::default())).await);
+        let measure = code(&service.measure_routing(of(20, Default::default())).await);
+        assert!([dump, measure].contains(&Code::ResourceExhausted));
+        let measure = admin(of(20, Default::default()));
+        let measured = code(&service.measure_routing(measure).await);
+        assert_ne!(measured, Code::ResourceExhausted);
+    }
 }

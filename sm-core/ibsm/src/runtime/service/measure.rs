@@ -197,6 +197,11 @@ impl Service {
             ],
         );
         metrics.push(Metric::counter(
+            "http_expositions_displaced",
+            "Answers with counters of ports cut off for another: their client read slowly",
+            self.http.outrun.load(Relaxed),
+        ));
+        metrics.push(Metric::counter(
             "log_lines_left_out",
             "Log lines about peers that were left out: there were too many",
             log_limit::left_out(),
@@ -665,7 +670,10 @@ fn of_connections(totals: &Totals, names: [&'static str; 7]) -> Vec<Metric> {
         (&totals.displaced, "Idle connections closed for others"),
         (&totals.late, "Handshakes and requests given up: they did not arrive in time"),
         (&totals.unread, "Connections closed because their client did not read an answer in time"),
-        (&totals.crowded, "Requests refused because too many long answers were being sent"),
+        (
+            &totals.crowded,
+            "Requests refused: too many were being answered, or long answers being sent",
+        ),
         (&totals.failed, "Connections that broke, or whose handshake or request is malformed"),
         (&totals.unaccepted, "Failures to accept: no descriptors are left; connections wait"),
     ];
