@@ -98,7 +98,7 @@ mod tests {
             spill_token: 20 + id,
             ..Hello::default()
         };
-        let origin = Origin { ip: ip.parse().unwrap(), is_identified: true };
+        let origin = Origin { ip: ip.parse().unwrap(), is_identified: true, share: None };
         Responder::new(&hello, Some(Version::NONE), Some(origin), Instant::now(), id)
     }
 

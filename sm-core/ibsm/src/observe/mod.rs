@@ -65,7 +65,7 @@ use problem::{
 pub use readiness::Readiness;
 pub(crate) use reported::Reported;
 pub use responders::{Follower, Hung, Origin, RESPONDERS_MAX, Responder, Responders};
-pub(crate) use responders::{Holds, OF_HOST_MAX};
+pub(crate) use responders::{Holds, SHARE_MAX};
 pub(crate) use responders::{file_names, responder_command, stats};
 use series::{COARSE, FINE, Fold, Series};
 use since::PortsSince;

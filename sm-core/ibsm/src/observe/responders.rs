@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use arc_swap::{ArcSwap, Guard};
 use ib_mad::text::{cut, printable};
 use ib_mad::types::{Guid, Qpn};
-use sa_proto::crowd::host_of;
+use sa_proto::crowd::Share;
 use sa_proto::log_limit::LogLimit;
 use sa_proto::proto::snapshot::{self as proto, FabricPort, Hello};
 use sa_proto::snapshot::{RegistryVersion, Session, Version};
@@ -19,8 +19,9 @@ use sm_core::manage::shard::PortUse;
 
 /// Largest number of responders connected at a time.
 pub const RESPONDERS_MAX: usize = 256;
-/// Responders of one other host at a time, so that none shuts out those of others.
-pub(crate) const OF_HOST_MAX: usize = 64;
+/// Responders of one host or local user at a time, so that none shuts out those of others. Root and
+/// the user of this SM have no share.
+pub(crate) const SHARE_MAX: usize = 64;
 /// Largest number of addresses accepted from a responder's greeting.
 const FRONT_DOOR_MAX: usize = 8;
 /// Longest name or software version kept, bytes.
@@ -55,6 +56,8 @@ pub struct Origin {
     pub ip: IpAddr,
     /// Whether it is known who it is: by a certificate, or as a user of this host.
     pub is_identified: bool,
+    /// What it is counted by; `None` if it is of root or the user of this SM.
+    pub share: Option<Share>,
 }
 
 /// A responder's answer to an inquiry.
@@ -108,8 +111,8 @@ pub struct Responder {
     /// Operators' files of such a manager that differ from those of this SM; `None` before it has
     /// compared them.
     pub files_differ: Option<Arc<[String]>>,
-    /// The host that it connected from, if that is another one.
-    host: Option<IpAddr>,
+    /// What it is counted by, if its number is limited.
+    share: Option<Share>,
     /// Distinguishes its connections.
     connection: u64,
 }
@@ -174,7 +177,7 @@ impl Responder {
                 sealed: None,
             }),
             files_differ: None,
-            host: peer.map(|peer| host_of(peer.ip)).filter(|ip| !ip.is_loopback()),
+            share: peer.and_then(|peer| peer.share),
             connection,
         }
     }
@@ -235,7 +238,7 @@ fn address(text: &str, peer: Option<Origin>) -> Option<SocketAddr> {
     if address.ip().is_unspecified() {
         address.set_ip(peer?.ip.to_canonical());
     }
-    if let Some(Origin { ip, is_identified: false }) = peer
+    if let Some(Origin { ip, is_identified: false, .. }) = peer
         && address.ip().to_canonical() != ip.to_canonical()
     {
         if LINES.permits() {
@@ -280,15 +283,15 @@ impl Responders {
     }
 
     /// Adds a responder, replacing its earlier connection; returns `false` if there are too many,
-    /// in all or of its host.
+    /// in all or of its host or user.
     pub(crate) fn enter(&self, responder: &Responder) -> bool {
         let mut entered = false;
         self.list.rcu(|list| {
             let mut list = Vec::clone(list);
             list.retain(|other| other.id != responder.id);
-            let is_beside = |other: &&Responder| other.host == responder.host;
-            let of_host = responder.host.map_or(0, |_| list.iter().filter(is_beside).count());
-            entered = list.len() < RESPONDERS_MAX && of_host < OF_HOST_MAX;
+            let is_beside = |other: &&Responder| other.share == responder.share;
+            let beside = responder.share.map_or(0, |_| list.iter().filter(is_beside).count());
+            entered = list.len() < RESPONDERS_MAX && beside < SHARE_MAX;
             if entered {
                 let at = list.partition_point(|other| other.id < responder.id);
                 list.insert(at, responder.clone());
@@ -379,19 +382,26 @@ mod tests {
     }
 
     fn greeted(id: u64, connection: u64, is_identified: bool) -> Responder {
-        greeted_from("::ffff:192.0.2.1", id, connection, is_identified)
+        let ip = "::ffff:192.0.2.1".parse().unwrap();
+        let share = Some(Share::of_host(ip));
+        greeted_from(Origin { ip, is_identified, share }, id, connection)
     }
 
-    fn greeted_from(ip: &str, id: u64, connection: u64, is_identified: bool) -> Responder {
+    /// A responder of another host.
+    fn of_host(ip: &str, id: u64, connection: u64) -> Responder {
+        let ip = ip.parse().unwrap();
+        let share = Some(Share::of_host(ip));
+        greeted_from(Origin { ip, is_identified: true, share }, id, connection)
+    }
+
+    fn greeted_from(peer: Origin, id: u64, connection: u64) -> Responder {
         let hello = Hello {
             responder_id: id,
             name: "é".repeat(200),
             front_door: vec!["0.0.0.0:4791".into(), "host:1".into(), "192.0.2.7:9".into()],
             ..Hello::default()
         };
-        let ip = ip.parse().unwrap();
-        let peer = Some(Origin { ip, is_identified });
-        Responder::new(&hello, None, peer, Instant::now(), connection)
+        Responder::new(&hello, None, Some(peer), Instant::now(), connection)
     }
 
     #[test]
@@ -473,18 +483,25 @@ mod tests {
         assert!(tls.starts_with("ibsa --sm https://HOST:7471 --tls-ca FILE"), "{tls}");
     }
 
-    /// Regression: a host that connected as 256 responders shut out all others.
+    /// Regression: a host that connected as 256 responders shut out all others, and so did a user
+    /// of this host with the role of a responder.
     #[test]
-    fn a_host_has_a_share_of_the_list_and_this_host_all() {
-        let from = |ip: &str, count: u64| {
+    fn a_host_or_user_has_a_share_of_the_list_and_trusted_users_all() {
+        let from = |ip: &str, share: Option<Share>, count: u64| {
             let responders = Responders::default();
-            let enter = |id| responders.enter(&greeted_from(ip, id, id, true));
+            let peer = Origin { ip: ip.parse().unwrap(), is_identified: true, share };
+            let enter = |id| responders.enter(&greeted_from(peer, id, id));
             let entered = (0..count).filter(|&id| enter(id)).count();
-            assert!(responders.enter(&greeted_from("192.0.2.2", 1000, 1000, true)));
+            assert!(responders.enter(&of_host("192.0.2.2", 1000, 1000)));
+            let root = Origin { ip: [127, 0, 0, 1].into(), is_identified: true, share: None };
+            assert!(responders.enter(&greeted_from(root, 1001, 1001)));
             entered
         };
-        assert_eq!(from("192.0.2.1", RESPONDERS_MAX as u64), OF_HOST_MAX);
-        assert_eq!(from("127.0.0.1", 200), 200);
+        let all = RESPONDERS_MAX as u64;
+        let host = Share::of_host([192, 0, 2, 1].into());
+        assert_eq!(from("192.0.2.1", Some(host), all), SHARE_MAX);
+        assert_eq!(from("127.0.0.1", Some(Share::User(990)), all), SHARE_MAX);
+        assert_eq!(from("127.0.0.1", None, 200), 200);
     }
 
     #[test]
@@ -492,7 +509,7 @@ mod tests {
         let responders = Responders::default();
         for id in (0..RESPONDERS_MAX as u64).rev() {
             let ip = format!("192.0.2.{}", id % 8);
-            assert!(responders.enter(&greeted_from(&ip, id, id + 1, true)));
+            assert!(responders.enter(&of_host(&ip, id, id + 1)));
         }
         assert!(!responders.enter(&responder(1000, 1000)));
         assert!(responders.enter(&responder(5, 2000)), "it is in the list already");

@@ -35,13 +35,19 @@ fn remedy(user: u32, needed: Role) -> String {
 
 /// Where a caller connected from.
 pub(super) fn origin(caller: &Caller) -> Origin {
-    Origin { ip: caller.address.ip(), is_identified: caller.grounds != Grounds::Insecure }
+    Origin {
+        ip: caller.address.ip(),
+        is_identified: caller.grounds != Grounds::Insecure,
+        share: Some(caller.share()).filter(|share| !share.is_own()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use sa_proto::crowd::Share;
     use tonic::Status;
+
+    use super::*;
 
     const WRITE: &str = "/ibsa.registry.v1.Registry/Write";
     const STATUS: &str = "/ibsa.admin.v1.Admin/GetStatus";
@@ -54,6 +60,17 @@ mod tests {
 
     fn certified(path: &str, roles: &[Role]) -> Result<(), Status> {
         ACCESS.check(path, Some(&by(Grounds::Certificate, roles)))
+    }
+
+    /// Regression: no user of this host was counted.
+    #[test]
+    fn users_other_than_root_and_our_own_are_counted() {
+        let share = |user| origin(&by(Grounds::User(user), &[Role::Responder])).share;
+        let own = rustix::process::geteuid().as_raw();
+        assert_eq!([share(0), share(own)], [None, None]);
+        assert_eq!(share(own + 990), Some(Share::User(own + 990)));
+        let certified = origin(&by(Grounds::Certificate, &[Role::Responder]));
+        assert_eq!(certified.share, Some(Share::of_host([127, 0, 0, 1].into())));
     }
 
     #[test]

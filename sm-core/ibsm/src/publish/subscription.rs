@@ -25,7 +25,7 @@ use super::outcomes::Position;
 use super::state_feed::StateFeed;
 use super::{Shared, same_fabric};
 use crate::observe::Holds;
-use crate::observe::{self, Follower, OF_HOST_MAX, Origin, RESPONDERS_MAX, Reported, Responder};
+use crate::observe::{self, Follower, Origin, RESPONDERS_MAX, Reported, Responder, SHARE_MAX};
 
 /// Bytes of messages after which no other is added to a batch.
 const BATCH_LEN: usize = 16 << 10;
@@ -440,8 +440,8 @@ impl Subscription {
                 self.state = takes_state.then(|| StateFeed::new(hello.takes_texts));
                 if !responders.enter(&responder) {
                     let message = format!(
-                        "the limit of {RESPONDERS_MAX} responders, or of {OF_HOST_MAX} of a host, \
-                         is reached"
+                        "the limit of {RESPONDERS_MAX} responders, or of {SHARE_MAX} of a host or \
+                         user, is reached"
                     );
                     return Err(FeedEnd::Given(Status::resource_exhausted(message)));
                 }
