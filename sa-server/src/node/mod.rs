@@ -6,7 +6,8 @@
 //! - `terms`: which requests the result is the answer to.
 //! - `half`: what the agents of ports at one switch have in common, found and written once. No I/O.
 //! - `follower`: what one agent holds, and the messages that bring it up to date. No I/O.
-//! - `finder`: the thread that finds paths; `task`: what keeps one agent up to date.
+//! - `finder`: the thread that finds paths; `turns`: for whom; `task`: what keeps one agent up to
+//!   date.
 //! - `service`: the gRPC service.
 
 mod finder;
@@ -17,6 +18,7 @@ mod service;
 mod survey;
 mod task;
 mod terms;
+mod turns;
 
 pub use follower::{Follower, Messages};
 pub use half::{CHANGES_LEN_MAX, GroupKey, Half, Halves, Lead};

@@ -98,6 +98,10 @@ pub struct AgentCounters {
     pub unknown: AtomicU64,
     /// Agents disconnected because they did not read.
     pub slow: AtomicU64,
+    /// Times that an agent still read when its turn was over.
+    pub behind: AtomicU64,
+    /// Times that an agent waited because others of its host or user had used up their part.
+    pub held_back: AtomicU64,
     /// Times that the paths of a port were found, for the agents of all ports like it.
     pub surveys: AtomicU64,
     /// Agents brought up to date.
@@ -351,7 +355,8 @@ impl proto::node_paths_server::NodePaths for Service {
         let caller = request.extensions().get::<Caller>();
         let peer = caller.map(|caller| caller.address);
         let places = &self.shared.places;
-        let place = match caller.map_or(Share::UNKNOWN, Caller::share) {
+        let share = caller.map_or(Share::UNKNOWN, Caller::share);
+        let place = match share {
             share @ Share::User(_) => places.enter_trusted(share),
             share @ Share::Host(_) => places.enter(share),
         };
@@ -382,7 +387,7 @@ impl proto::node_paths_server::NodePaths for Service {
             tracing::info!(?peer, agent, port = %port, "an agent follows the paths of its port");
         }
         let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
-        let task = Task::new(Arc::clone(&self.shared), outbound, ping, Box::pin(requests));
+        let task = Task::new(Arc::clone(&self.shared), share, outbound, ping, Box::pin(requests));
         tokio::spawn(async move {
             let end = task.run(Follower::new(port)).await;
             if LINES.permits() {

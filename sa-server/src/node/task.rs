@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use sa_proto::crowd::Share;
 use sa_proto::proto::node as proto;
 use sa_proto::proto::node::update::Kind;
 use sa_proto::snapshot::Version;
@@ -21,9 +22,10 @@ use super::follower::Follower;
 use super::half::update;
 use super::service::Shared;
 use super::survey::Record;
+use super::turns::{Reading, TURN_LEN};
 
-/// How long an agent may take to read a message, and all messages of an update: other agents wait
-/// for the memory.
+/// How long an agent may take to read a message, and all messages of an update: they are in memory.
+/// One that takes longer than a turn may be disconnected earlier.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PATIENCE_OF_UPDATE: Duration = Duration::from_secs(30);
 
@@ -35,6 +37,8 @@ pub(super) enum End {
     #[error("it did not read within {} s, or {} s for an update", PATIENCE.as_secs(),
         PATIENCE_OF_UPDATE.as_secs())]
     Slow,
+    #[error("it did not read within {} s, as did too many others", TURN_LEN.as_secs())]
+    Behind,
     #[error("the thread that finds paths has ended")]
     NoFinder,
 }
@@ -46,6 +50,8 @@ pub(super) type Pings =
 /// The task of one agent.
 pub(super) struct Task {
     shared: Arc<Shared>,
+    /// Whose agent it is.
+    share: Share,
     outbound: mpsc::Sender<Result<proto::Update, Status>>,
     /// `None` when it sends no more.
     pings: Option<Pings>,
@@ -59,11 +65,12 @@ impl Task {
     /// Of an agent that reads the other end of `outbound`. Its first ping arrived at this time.
     pub(super) fn new(
         shared: Arc<Shared>,
+        share: Share,
         outbound: mpsc::Sender<Result<proto::Update, Status>>,
         ping: (u64, Instant),
         pings: Pings,
     ) -> Self {
-        Self { shared, outbound, pings: Some(pings), ping, version: Version::NONE }
+        Self { shared, share, outbound, pings: Some(pings), ping, version: Version::NONE }
     }
 
     /// Keeps the agent up to date until it leaves.
@@ -78,7 +85,7 @@ impl Task {
         let terms = reader.current().map(|generation| follower.greet(generation));
         drop(reader);
         if let Some(terms) = terms
-            && let Err(end) = self.send(terms, Instant::now() + PATIENCE).await
+            && let Err(end) = self.send(terms, Instant::now() + PATIENCE, None).await
         {
             return end;
         }
@@ -107,7 +114,7 @@ impl Task {
                     continue;
                 }
                 let changing = update(Kind::Changing(proto::Changing {}));
-                if let Err(end) = self.send(changing, Instant::now() + PATIENCE).await {
+                if let Err(end) = self.send(changing, Instant::now() + PATIENCE, None).await {
                     return end;
                 }
                 is_outdated = true;
@@ -115,7 +122,7 @@ impl Task {
             // A change from now on is found after this one.
             published.mark_unchanged();
             let shared = Arc::clone(&self.shared);
-            let found = find(&shared, follower);
+            let found = find(&shared, follower, self.share);
             let (back, messages) = match self.beating(&mut heartbeats, found).await {
                 Ok(found) => found,
                 Err(end) => return end,
@@ -123,19 +130,21 @@ impl Task {
             follower = back;
             let Some((messages, turn)) = messages else { continue };
             let due = Instant::now() + PATIENCE_OF_UPDATE;
+            let mut reading = Reading::new(turn, self.share);
             for message in messages.iter() {
                 let sent = match message.kind {
                     Some(Kind::Current(current)) => {
-                        let sent = self.send_current(current, &follower, due).await;
+                        let sent = self.send_current(current, &follower, due, &mut reading).await;
                         sent.map(|is_sent| is_outdated = !is_sent)
                     }
-                    _ => self.send(message.clone(), due).await,
+                    _ => self.send(message.clone(), due, Some(&mut reading)).await,
                 };
                 if let Err(end) = sent {
                     return end;
                 }
             }
-            drop((messages, turn));
+            drop(messages);
+            reading.finish();
         }
     }
 
@@ -146,8 +155,9 @@ impl Task {
         current: proto::Current,
         follower: &Follower,
         due: Instant,
+        reading: &mut Reading,
     ) -> Result<bool, End> {
-        let permit = self.reserve(due).await?;
+        let permit = self.reserve(due, Some(reading)).await?;
         let (published, asked) = self.shared.confirmed();
         if !follower.is_current(published.number) {
             return Ok(false);
@@ -216,8 +226,13 @@ impl Task {
     }
 
     /// Sends a message, all of whose update is to be read by `due`.
-    async fn send(&self, message: proto::Update, due: Instant) -> Result<(), End> {
-        let permit = self.reserve(due).await?;
+    async fn send(
+        &self,
+        message: proto::Update,
+        due: Instant,
+        reading: Option<&mut Reading>,
+    ) -> Result<(), End> {
+        let permit = self.reserve(due, reading).await?;
         if let Some(Kind::Changes(changes)) = &message.kind {
             let records = changes.records.len() / size_of::<Record>();
             self.shared.counters.records.fetch_add(records as u64, Relaxed);
@@ -226,12 +241,27 @@ impl Task {
         Ok(())
     }
 
-    /// Waits until there is room for a message.
+    /// Waits until there is room for a message. If the turn ends meanwhile, the agent is behind.
     async fn reserve(
         &self,
         due: Instant,
+        reading: Option<&mut Reading>,
     ) -> Result<mpsc::Permit<'_, Result<proto::Update, Status>>, End> {
         let due = due.min(Instant::now() + PATIENCE);
+        if let Some(reading) = reading
+            && let Some(ends) = reading.ends().filter(|ends| *ends < due)
+        {
+            match timeout_at(ends.into(), self.outbound.reserve()).await {
+                Ok(Ok(permit)) => return Ok(permit),
+                Ok(Err(_)) => return Err(End::Left),
+                Err(_) => {}
+            }
+            self.shared.counters.behind.fetch_add(1, Relaxed);
+            if !reading.fall_behind() {
+                self.shared.counters.slow.fetch_add(1, Relaxed);
+                return Err(End::Behind);
+            }
+        }
         match timeout_at(due.into(), self.outbound.reserve()).await {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) => Err(End::Left),
@@ -244,9 +274,13 @@ impl Task {
 }
 
 /// Has the messages for the latest generation made.
-async fn find(shared: &Shared, follower: Follower) -> Result<Found, End> {
+async fn find(shared: &Shared, follower: Follower, share: Share) -> Result<Found, End> {
     let (done, found) = oneshot::channel();
-    shared.jobs.send(Job { follower, done }).await.map_err(|_| End::NoFinder)?;
+    shared
+        .jobs
+        .send(Job { follower, share, is_held_back: false, done })
+        .await
+        .map_err(|_| End::NoFinder)?;
     found.await.map_err(|_| End::NoFinder)
 }
 

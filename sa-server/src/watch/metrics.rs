@@ -342,6 +342,16 @@ impl Metrics {
         );
         const SLOW: Family =
             Family::number("agents_slow", "Agents disconnected because they did not read");
+        const BEHIND: Family = Family::number(
+            "agents_behind",
+            "Times that an agent still read 1 s after its paths had been found: others are served \
+             meanwhile, and no agent of its host for 10 s",
+        );
+        const HELD_BACK: Family = Family::number(
+            "agents_held_back",
+            "Times that an agent waited because agents of its host had used up their part: one \
+             group of agents at a time, two surveys a second, none after one that read slowly",
+        );
         const SURVEYS: Family = Family::number(
             "agents_surveys",
             "Times that all paths of a port were found, once for each change and for the agents of \
@@ -368,6 +378,8 @@ impl Metrics {
             (REFUSED, &agents.refused),
             (UNKNOWN, &agents.unknown),
             (SLOW, &agents.slow),
+            (BEHIND, &agents.behind),
+            (HELD_BACK, &agents.held_back),
             (SURVEYS, &agents.surveys),
             (UPDATES, &agents.updates),
             (SPARED, &agents.spared),

@@ -4,16 +4,17 @@ use std::sync::Mutex;
 
 use ib_mad::types::Guid;
 use sa_proto::snapshot::{FabricPlane, RegistryPlane, Session, Subnet};
-use tokio::sync::Semaphore;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::super::lock;
+use super::super::turns::Turns;
 use super::*;
 use crate::node::service::Contact;
 use crate::tables::cell::Generation;
 use crate::tables::fabric::Tables;
 
 const PORT: Guid = Guid(7);
+const ME: Share = Share::User(7);
 const SESSION: Session = Session { epoch: 3, sm_guid: Guid(1) };
 
 /// A responder, and when the manager of [`SESSION`] was asked.
@@ -52,10 +53,14 @@ impl Bed {
 
     /// Finds the paths of the agent that waits.
     async fn find(&mut self) {
-        let Job { mut follower, done } = self.jobs.recv().await.expect("a task");
-        let turn = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("a turn");
+        self.find_in_turn(&Turns::new()).await;
+    }
+
+    async fn find_in_turn(&mut self, turns: &Arc<Turns>) {
+        let Job { mut follower, share, done, .. } = self.jobs.recv().await.expect("a task");
+        let turn = turns.begin(share, Instant::now()).expect("a turn");
         let messages = self.update(&mut follower);
-        assert!(done.send((follower, Some((messages, Arc::new(turn))))).is_ok());
+        assert!(done.send((follower, Some((messages, turn)))).is_ok());
     }
 
     fn update(&self, follower: &mut Follower) -> crate::node::Messages {
@@ -75,7 +80,8 @@ fn task(bed: &Bed, room: usize, arrived: Instant) -> (Task, Messages, mpsc::Send
     let (outbound, messages) = mpsc::channel(room);
     let (pings, requests) = mpsc::channel(64);
     let requests = Box::pin(ReceiverStream::new(requests));
-    (Task::new(Arc::clone(&bed.shared), outbound, (1, arrived), requests), messages, pings)
+    let task = Task::new(Arc::clone(&bed.shared), ME, outbound, (1, arrived), requests);
+    (task, messages, pings)
 }
 
 type Ping = Result<proto::FollowRequest, Status>;
@@ -109,6 +115,28 @@ async fn an_update_counts_when_its_end_was_sent() {
     assert!(matches!(next_change(&mut messages).await, Kind::Terms(_)), "another prefix");
     let Kind::Current(current) = next_change(&mut messages).await else { panic!() };
     assert_eq!((current.generation, bed.updates()), (2, 1));
+    running.abort();
+}
+
+/// Regression: an agent that read nothing kept its turn for 5 s, and all others waited.
+#[tokio::test]
+async fn an_agent_that_does_not_read_gives_its_turn_back_and_may_read_on() {
+    let mut bed = Bed::new();
+    bed.publish(1);
+    let (task, mut messages, _pings) = task(&bed, 1, Instant::now());
+    let running = tokio::spawn(task.run(Follower::new(PORT)));
+    let turns = Turns::new();
+    let begun = Instant::now();
+    bed.find_in_turn(&turns).await;
+    while bed.shared.counters.behind.load(Relaxed) == 0 {
+        assert!(begun.elapsed() < PATIENCE, "it keeps its turn");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let now = Instant::now();
+    assert!(!turns.is_served(ME, now) && turns.begin(Share::User(8), now).is_ok());
+    assert!(matches!(next_change(&mut messages).await, Kind::Terms(_)));
+    assert!(matches!(next_change(&mut messages).await, Kind::Current(_)));
+    assert_eq!((bed.updates(), bed.shared.counters.slow.load(Relaxed)), (1, 0));
     running.abort();
 }
 
@@ -162,7 +190,9 @@ async fn an_agent_whose_paths_may_have_changed_is_not_confirmed() {
     // One that does not answer learns that its responder is up to date.
     assert_eq!(is_confirmed(&mut task, None).await, (1, true));
     let due = Instant::now() + PATIENCE;
-    let sent = task.send_current(proto::Current::default(), &follower, due).await;
+    let turn = Turns::new().begin(ME, Instant::now()).expect("a turn");
+    let mut reading = Reading::new(turn, ME);
+    let sent = task.send_current(proto::Current::default(), &follower, due, &mut reading).await;
     assert_eq!(sent.ok(), Some(false));
     bed.update(&mut follower);
     assert_eq!(is_confirmed(&mut task, Some(&follower)).await, (2, true));
