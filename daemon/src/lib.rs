@@ -10,7 +10,7 @@ pub mod kept;
 pub mod manager;
 pub mod pidfile;
 
-use std::fs;
+use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -18,11 +18,13 @@ use std::path::Path;
 /// commit. It contains no time, so that equal sources give equal programs.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("IBSM_REVISION_SUFFIX"));
 
+/// Whether root or the user of this process owns a file.
+pub fn is_ours(file: &Metadata) -> bool {
+    [0, rustix::process::geteuid().as_raw()].contains(&file.uid())
+}
+
 /// Whether another user, who is not root, put a link there: it may lead to any file of ours. The
 /// kernel refuses that in directories such as `/tmp` only.
 pub fn is_anothers_link(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|there| {
-        let own = rustix::process::geteuid().as_raw();
-        there.is_symlink() && ![0, own].contains(&there.uid())
-    })
+    fs::symlink_metadata(path).is_ok_and(|there| there.is_symlink() && !is_ours(&there))
 }

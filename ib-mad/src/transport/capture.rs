@@ -10,7 +10,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -57,8 +57,8 @@ pub struct CaptureFile(Mutex<PcapWriter<BufWriter<File>>>);
 
 impl CaptureFile {
     /// A new file at `path`, of up to `bytes_max` bytes, in place of one that is there. Only this
-    /// user may read it: MADs contain keys. A link is not followed. A named pipe must have a
-    /// reader; the capture ends at the first write that would block.
+    /// user may read it: MADs contain keys. A link is not followed. A named pipe must be of root or of
+    /// this user, and have a reader; the capture ends at the first write that would block.
     pub fn create(path: &Path, bytes_max: u64) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         // Writes to a pipe must not block.
@@ -74,6 +74,13 @@ impl CaptureFile {
             options.create_new(true).mode(0o600);
         }
         let file = options.open(path)?;
+        let there = file.metadata()?;
+        // SAFETY: it reads no memory of this process and cannot fail.
+        let own = unsafe { libc::geteuid() };
+        if there.file_type().is_fifo() && ![0, own].contains(&there.uid()) {
+            let text = "the pipe is another user's, who would read the keys in MADs";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+        }
         let file = BufWriter::with_capacity(1 << 16, file);
         Ok(Self(Mutex::new(PcapWriter::new(file, bytes_max)?)))
     }

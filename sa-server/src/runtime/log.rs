@@ -2,11 +2,9 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::OFlags;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt};
@@ -42,11 +40,7 @@ impl LogFile {
 
 fn open(path: &Path) -> Result<File, LogError> {
     let mut options = OpenOptions::new();
-    options.create(true).append(true);
-    if daemon::is_anothers_link(path) {
-        options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
-    }
-    let opened = options.open(path);
+    let opened = daemon::kept::open_log(path, options.create(true).append(true));
     opened.map_err(|source| LogError { path: path.to_owned(), source })
 }
 

@@ -3,7 +3,7 @@
 //! Each responder needs its own: two responders with one identity would disconnect each other from
 //! the feed. So the directory is locked while the process runs.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsRawFd;
@@ -66,7 +66,8 @@ impl CacheDir {
 
     /// `None` if another process has it.
     fn open_locked(path: &Path) -> io::Result<Option<Self>> {
-        fs::create_dir_all(path)?;
+        kept::make_directory(path)?;
+        kept::check_directory(path)?;
         let file = path.join(IDENTITY);
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
@@ -118,7 +119,22 @@ fn lock(file: &File) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    /// Regression: a user who had made the directory could have a snapshot of theirs answered from.
+    #[test]
+    fn a_directory_that_others_can_write_to_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o777)).unwrap();
+        let Err(CacheDirError::Io { error, .. }) = CacheDir::open(directory.path()) else {
+            panic!("it is used");
+        };
+        assert!(error.to_string().contains("other users can write to it"), "{error}");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
 
     #[test]
     fn an_identity_outlives_its_process_and_damage_costs_no_more_than_it() {

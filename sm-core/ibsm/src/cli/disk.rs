@@ -1,9 +1,9 @@
 //! Reads and writes operators' files on behalf of the parsers in [`sm_config`].
 
-use std::fs::{OpenOptions, Permissions};
-use std::io::{self, ErrorKind, Read, Write};
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -43,20 +43,18 @@ const TEMPLATE_HEADER: &str = "\
 ";
 
 /// Writes the settings in force as a configuration file. It holds keys of the subnet, so only its
-/// owner may read it.
+/// user may read it, also if another user's file was there.
 pub fn write_template(path: &Path, settings: &Settings) -> io::Result<()> {
     let text = format!("{TEMPLATE_HEADER}{}", settings.render());
-    let mut options = OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    // An existing file keeps its mode unless it is set. A terminal is not a regular file.
-    if file.metadata()?.is_file() {
-        file.set_permissions(Permissions::from_mode(0o600))?;
-    }
-    file.write_all(text.as_bytes())
+    daemon::kept::write_secret(path, text.as_bytes())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use sm_config::file;
 

@@ -14,13 +14,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
-use sa_proto::crowd::host_of;
+use sa_proto::crowd::{Share, host_of};
 use sa_proto::log_limit::LogLimit;
 use sa_proto::trust::Role;
 use sa_proto::trust::local::{LocalRoles, tcp_owner};
 use tracing::{info, warn};
 
-use crate::console::{Effect, IN_USE, PROMPT, RESERVED, SaTotals, Session, View};
+use crate::console::{Answer, Effect, IN_USE, PROMPT, RESERVED, SaTotals, Session, View};
 use crate::publish::Publisher;
 
 /// Length of a line in bytes; a longer one ends the session.
@@ -122,6 +122,7 @@ impl Desk {
         stream.peer_addr()?;
         let roles = self.local.of(user, rustix::process::geteuid().as_raw());
         Ok(match () {
+            () if Share::User(user).is_own() => Rights::Owner,
             () if roles.contains(&Role::Admin) => Rights::Operator,
             () if roles.contains(&Role::Viewer) => Rights::Viewer,
             () => Rights::None,
@@ -155,11 +156,13 @@ fn write_file(path: &Path, text: &str) -> io::Result<()> {
 /// What a client may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rights {
-    /// Everything: an operator of this host.
+    /// Everything, including to write files: root and the user of this process.
+    Owner,
+    /// What concerns the subnet: an operator of this host.
     Operator,
     /// Read.
     Viewer,
-    /// On another host: read, and everything if this is set.
+    /// On another host: read, and what operators may if this is set.
     OtherHost(bool),
     /// Nothing.
     None,
@@ -167,7 +170,11 @@ enum Rights {
 
 impl Rights {
     fn is_operator(self) -> bool {
-        matches!(self, Self::Operator | Self::OtherHost(true))
+        self.is_operator_here() || self == Self::OtherHost(true)
+    }
+
+    fn is_operator_here(self) -> bool {
+        matches!(self, Self::Owner | Self::Operator)
     }
 }
 
@@ -182,7 +189,7 @@ struct Waiting {
 impl Waiting {
     /// Takes a place; `false` if there is none.
     fn enter(&mut self, rights: Rights, host: IpAddr) -> bool {
-        if rights == Rights::Operator {
+        if rights.is_operator_here() {
             self.operators += 1;
             if self.operators > WAITING_MAX {
                 self.operators -= 1;
@@ -199,7 +206,7 @@ impl Waiting {
     }
 
     fn leave(&mut self, rights: Rights, host: IpAddr) {
-        if rights == Rights::Operator {
+        if rights.is_operator_here() {
             self.operators -= 1;
         } else if let Some(at) = self.others.iter().position(|other| *other == host) {
             self.others.swap_remove(at);
@@ -350,7 +357,7 @@ fn enter(
     if is_logged {
         info!("console: session of {peer} opened");
     }
-    let result = converse(served, stream, rights.is_operator());
+    let result = converse(served, stream, rights);
     if is_logged {
         info!("console: session of {peer} closed");
     }
@@ -416,7 +423,7 @@ impl Served {
 }
 
 /// Answers lines until the client leaves.
-fn converse(served: &Served, stream: &mut TcpStream, is_operator: bool) -> io::Result<()> {
+fn converse(served: &Served, stream: &mut TcpStream, rights: Rights) -> io::Result<()> {
     let mut lines = Lines::new(stream.try_clone()?);
     let mut session = Session::default();
     stream.set_nodelay(true)?;
@@ -438,7 +445,7 @@ fn converse(served: &Served, stream: &mut TcpStream, is_operator: bool) -> io::R
             }
             return Ok(());
         }
-        let Some(text) = answer(&served.desk, &mut session, &line, is_operator) else {
+        let Some(text) = answer(&served.desk, &mut session, &line, rights) else {
             return Ok(());
         };
         write(stream, &text)?;
@@ -504,20 +511,28 @@ fn is_http(line: &str) -> bool {
 }
 
 /// What is printed after a line, with the prompt; `None` if the session ends.
-fn answer(desk: &Desk, session: &mut Session, line: &str, is_operator: bool) -> Option<String> {
+fn answer(desk: &Desk, session: &mut Session, line: &str, rights: Rights) -> Option<String> {
     let answer = session.handle_line(line, &desk.view());
-    let mut text = match answer.is_operators() && !is_operator {
-        true => "permission denied: this needs the role admin\n".to_owned(),
-        false => match answer.effect {
-            Some(Effect::Close) => return None,
-            Some(effect) => answer.text + &desk.apply(effect),
-            None => answer.text,
-        },
+    let mut text = match (refusal(&answer, rights), answer.effect) {
+        (Some(reason), _) => format!("permission denied: {reason}\n"),
+        (None, Some(Effect::Close)) => return None,
+        (None, Some(effect)) => answer.text + &desk.apply(effect),
+        (None, None) => answer.text,
     };
     if !session.is_looping() {
         text += PROMPT;
     }
     Some(text)
+}
+
+/// Why a client with these rights may not have an answer; `None` if it may.
+fn refusal(answer: &Answer, rights: Rights) -> Option<&'static str> {
+    if answer.is_operators() && !rights.is_operator() {
+        return Some("this needs the role admin");
+    }
+    // A file of that name is overwritten, with all rights of this process.
+    let writes = matches!(answer.effect, Some(Effect::WriteFile(..)));
+    (writes && rights != Rights::Owner).then_some("only root and the user of ibsm write files")
 }
 
 /// Lines of a stream. A time-out of reading keeps what was read of a line.
@@ -559,7 +574,8 @@ fn serve_local(desk: &Desk) {
             return;
         }
         // OpenSM's does not end, either.
-        text = answer(desk, &mut session, &line, true).unwrap_or_else(|| PROMPT.to_owned());
+        text =
+            answer(desk, &mut session, &line, Rights::Owner).unwrap_or_else(|| PROMPT.to_owned());
     }
 }
 
@@ -585,6 +601,21 @@ mod tests {
         assert_eq!(admitted(&open), [false, false, true, true]);
         open.stream = None;
         assert_eq!(admitted(&open), [true; 4]);
+    }
+
+    /// Regression: a user with the role admin had any file overwritten as the user of ibsm.
+    #[test]
+    fn only_root_and_our_own_user_write_files() {
+        let may = |effect: Effect| {
+            let mut answer = Answer::default();
+            answer.effect = Some(effect);
+            let all = [Rights::Viewer, Rights::Operator, Rights::OtherHost(true), Rights::Owner];
+            all.map(|rights| refusal(&answer, rights).is_none())
+        };
+        let write = Effect::WriteFile("/etc/passwd".into(), String::new());
+        assert_eq!(may(write), [false, false, false, true]);
+        assert_eq!(may(Effect::HeavySweep), [false, true, true, true]);
+        assert_eq!(may(Effect::Close), [true; 4]);
     }
 
     /// The two ends of a connection.

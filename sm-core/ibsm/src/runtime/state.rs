@@ -80,7 +80,7 @@ impl StateDir {
     pub(super) fn open(path: &Path, sync: bool) -> Result<Self, StateError> {
         let failed = |source| StateError { path: path.to_owned(), source };
         let is_new = !path.try_exists().map_err(failed)?;
-        create_directory(path).map_err(failed)?;
+        create_directory(path).and_then(|()| kept::check_directory(path)).map_err(failed)?;
         if is_new {
             warn!("{}", created(path));
         }
@@ -421,7 +421,7 @@ impl StateWriter {
 fn create_directory(path: &Path) -> io::Result<()> {
     let is_missing = |directory: &&Path| !directory.as_os_str().is_empty() && !directory.exists();
     let missing: Vec<&Path> = path.ancestors().take_while(is_missing).collect();
-    fs::create_dir_all(path)?;
+    kept::make_directory(path)?;
     for directory in missing {
         let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
         sync_directory(parent.unwrap_or(Path::new(".")))?;

@@ -42,6 +42,7 @@ impl Files {
     /// The files in `directory`, which is created if need be.
     pub(super) fn open(directory: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        kept::check_directory(directory)?;
         Ok(Self { directory: directory.to_owned() })
     }
 

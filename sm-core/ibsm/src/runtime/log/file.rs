@@ -94,9 +94,14 @@ impl Write for LogWriter {
     }
 }
 
-/// Makes a file readable by its owner only. A terminal or pipe keeps its mode.
+/// Makes a file readable by its owner only; that of another user is refused. A terminal or pipe
+/// keeps its mode.
 fn protect(file: &File) -> io::Result<()> {
     let metadata = file.metadata()?;
+    if metadata.is_file() && !daemon::is_ours(&metadata) {
+        let text = "it belongs to another user, who could read the keys in MADs; remove it";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
     match metadata.is_file() && metadata.permissions().mode() & 0o077 != 0 {
         true => file.set_permissions(Permissions::from_mode(0o600)),
         false => Ok(()),
@@ -109,10 +114,7 @@ fn open(path: &Path, rules: &FileRules) -> Result<(File, u64), LogError> {
         // Lines are appended at the current end: other programs may truncate the file meanwhile.
         let mut options = OpenOptions::new();
         options.create(true).append(true).mode(if rules.is_private { 0o600 } else { 0o666 });
-        if daemon::is_anothers_link(path) {
-            options.custom_flags(libc::O_NOFOLLOW);
-        }
-        let file = options.open(path)?;
+        let file = daemon::kept::open_log(path, &mut options)?;
         if rules.is_private {
             protect(&file)?;
         }

@@ -80,7 +80,8 @@ impl Medium for Directory {
     }
 
     fn open(&self, builder: redb::Builder) -> Result<Database, redb::Error> {
-        let file = open_private(&self.path()).map_err(redb::StorageError::Io)?;
+        let file = kept::check_directory(&self.0).and_then(|()| open_private(&self.path()));
+        let file = file.map_err(redb::StorageError::Io)?;
         // Pages of another process must not be replaced with older ones. The library takes this
         // lock, too, where the file system has locks.
         if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
