@@ -171,7 +171,7 @@ async fn half_of_the_connections_wait_for_documents_and_health_is_always_answere
     let totals = Arc::<Totals>::default();
     let crowd = Crowd::new(MAX).with_reserve(MAX / RESERVED_PART);
     let quotas = Quotas::new(MAX, Some(&["/healthz"]));
-    let document = get(|| std::future::pending::<&'static str>());
+    let document = get(std::future::pending::<&'static str>);
     let router = Router::new().route("/document", document).route("/healthz", get(|| async { "" }));
     let open = |user, is_trusted| {
         let caller = Caller { share: Share::User(user), is_trusted };
