@@ -98,6 +98,10 @@ impl World {
         if acknowledges && others.any(|(at, place)| is_other(at, place)) {
             self.note_rival(index)?;
         }
+        match acknowledges {
+            true => self.note_acknowledging(held),
+            false => self.check_in_step(index)?,
+        }
         if begins && self.etcd.is_some() {
             // Registry time continues from the last commit: leases last longer by the time since.
             self.clients.iter_mut().for_each(Client::handle_session);
