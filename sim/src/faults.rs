@@ -215,6 +215,9 @@ impl Adversary {
             if config.etcd && random.one_in(4) {
                 return Some(Fault::EtcdMember(random.below(MEMBERS)));
             }
+            if config.hangs && random.one_in(4) {
+                return Some(Fault::Hang(manager));
+            }
             return Some(match random.below(if config.own_ports { 5 } else { 3 }) {
                 0 => Fault::Kill(Proc::Manager(manager)),
                 1 => Fault::PowerLoss(manager),

@@ -63,6 +63,10 @@ impl World {
                 self.schedule(at, Event::Fault);
             }
             self.run_until(end, |_| false)?;
+            if let Some((Fault::Hang(_), lasts)) = self.episode.fault {
+                let end = self.now() + lasts;
+                self.run_until(end, |_| false)?;
+            }
             self.note(format_args!("episode {episode}: faults end"));
             self.repair_all();
             self.settle(&format!("after episode {episode}"))?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ib_mad::wire::attribute::PortState;
 
-use super::{Event, PACE, Place, World};
+use super::{Event, PACE, Place, SETTLE_MAX, World};
 use crate::client::Client;
 use crate::config::Plant;
 use crate::faults::{Fault, uplinks};
@@ -407,6 +407,11 @@ impl World {
         let lasts = random.between(Duration::from_millis(100), longest);
         // Long enough to see whether others take its place.
         let lasts = lasts + if is_single { 2 * BURST } else { Duration::ZERO };
+        let lasts = match fault {
+            // Longer than writes may wait for another manager.
+            Fault::Hang(_) if is_single => lasts + SETTLE_MAX / 2,
+            _ => lasts,
+        };
         if is_single {
             self.episode.fault = Some((fault.clone(), lasts));
         }
