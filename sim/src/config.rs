@@ -41,6 +41,8 @@ pub struct Config {
     /// Whether each manager sets an M_Key of its own. Not where the fabric is split: see
     /// "Protect ports with M_Keys" in `docs/operating.md`.
     pub m_keys: bool,
+    /// Whether hosts of managers lose their links to the fabric and to the network at once.
+    pub isolates: bool,
     /// A defect that is to be found.
     pub plant: Option<Plant>,
     /// Whether the trace is printed.
@@ -93,6 +95,7 @@ impl Config {
             orders: true,
             aliases: true,
             m_keys: seed % 7 >= 4 && seed % 4 < 2,
+            isolates: seed % 11 >= 6,
             plant: None,
             prints: false,
         }

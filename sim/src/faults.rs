@@ -42,6 +42,8 @@ pub enum Fault {
     Split(NodeIndex),
     /// The link of a manager's host to the fabric fails, while the network between managers works.
     OwnLink(usize),
+    /// The host of a manager loses its link to the fabric and all connections of the network.
+    Isolated(usize),
     /// A host without clients is switched off or on, and stays so.
     Host(usize),
     /// All responders are killed, and started again.
@@ -74,6 +76,7 @@ impl Fault {
             | Self::Parts(_)
             | Self::Split(_)
             | Self::OwnLink(_)
+            | Self::Isolated(_)
             | Self::Responders
             | Self::SlowNetwork
             | Self::LossyDatagrams
@@ -100,6 +103,7 @@ impl Fault {
                 | Self::PowerLoss(_)
                 | Self::Stop(Proc::Manager(_))
                 | Self::OwnLink(_)
+                | Self::Isolated(_)
                 | Self::Disk(_, DiskFaults { stops_in: Some(_), .. })
         )
     }
@@ -110,6 +114,7 @@ impl Fault {
             self,
             Self::Cut(Proc::Manager(_), Proc::Manager(_))
                 | Self::Parts(_)
+                | Self::Isolated(_)
                 | Self::Disk(..)
                 | Self::SlowNetwork
                 | Self::Responders
@@ -120,7 +125,12 @@ impl Fault {
     pub fn moves_ports(&self) -> bool {
         matches!(
             self,
-            Self::LossyFabric | Self::Link(..) | Self::Node(_) | Self::Split(_) | Self::OwnLink(_)
+            Self::LossyFabric
+                | Self::Link(..)
+                | Self::Node(_)
+                | Self::Split(_)
+                | Self::OwnLink(_)
+                | Self::Isolated(_)
         )
     }
 
@@ -143,6 +153,7 @@ impl Fault {
             Self::Node(_) => "switch down",
             Self::Split(_) => "fabric split",
             Self::OwnLink(_) => "link of a manager down",
+            Self::Isolated(_) => "manager isolated",
             Self::Host(_) => "host off or on",
             Self::Responders => "all responders killed",
             Self::Disk(_, DiskFaults { is_full: true, .. }) => "disk full",
@@ -220,6 +231,9 @@ impl Adversary {
         }
         if config.own_ports && random.one_in(10) {
             return Some(Fault::OwnLink(random.below(config.managers)));
+        }
+        if config.isolates && random.one_in(8) {
+            return Some(Fault::Isolated(random.below(config.managers)));
         }
         if config.spare_hosts > 0 && random.one_in(6) {
             return Some(Fault::Host(random.below(config.spare_hosts)));

@@ -26,6 +26,7 @@ fn before(config: Config) -> Config {
         orders: false,
         aliases: false,
         m_keys: false,
+        isolates: false,
         ..config
     }
 }

@@ -40,7 +40,7 @@ pub(super) struct Evidence<'a> {
     pub(super) held: RegistryVersion,
     pub(super) responders: &'a [Responder],
     pub(super) now: Instant,
-    /// When that master was last heard from in the fabric, or this process did not listen.
+    /// When that master was last heard from in the fabric, or this SM could not hear it.
     pub(super) heard: Option<Instant>,
 }
 

@@ -333,6 +333,43 @@ fn a_standby_polls_a_master_whose_feed_fell_silent() {
     assert!(!bed.status.copy.as_ref().unwrap().in_step, "it claims nothing any more");
 }
 
+/// Regression: a standby whose host had lost both networks was given up, the master went on alone
+/// and died. The standby came back and concluded, from a silence in which it heard nothing at all,
+/// that all writes had waited for it.
+#[test]
+fn a_standby_that_did_not_hear_the_fabric_does_not_rely_on_having_been_awaited() {
+    for is_isolated in [true, false] {
+        let mut bed = Bed::build(of_priority(1), Files::new(), false, true);
+        bed.add_peer(of_priority(9));
+        bed.run_until(MINUTE, |bed| {
+            state(bed) == SmState::Standby && bed.peer.as_ref().unwrap().sweeper.is_up()
+        });
+        // Polls are 10 s apart: the master was heard last some time ago.
+        bed.run_for(Duration::from_secs(3));
+        let mut followed = publishing(&bed, 6);
+        bed.registry.lock().held = followed.stored.registry();
+        followed.beat.as_mut().unwrap().awaited = true;
+        followed.is_connected = false;
+        bed.node.handle_followed(followed);
+        let host = bed.own_host();
+        if is_isolated {
+            bed.fabric.link_down(bed.clock.now(), host, 1).unwrap();
+            bed.run_for(Duration::from_secs(5));
+        }
+        bed.crash_peer();
+        if is_isolated {
+            bed.fabric.link_up(bed.clock.now(), host, 1).unwrap();
+        }
+        let before = bed.fabric.counters().reregistrations;
+        bed.run_until(MINUTE * 2, |bed| bed.feed.lock().session.is_some());
+        let counters = bed.node.succession();
+        let expected = (u64::from(!is_isolated), u64::from(is_isolated));
+        assert_eq!((counters.complete, counters.incomplete), expected);
+        bed.run_for(MINUTE);
+        assert_eq!(bed.fabric.counters().reregistrations > before, is_isolated);
+    }
+}
+
 /// Regression: the previous master had a newer registry, and it was replaced by ours.
 #[test]
 fn a_master_whose_responders_follow_another_that_is_gone_takes_over_from_it() {
