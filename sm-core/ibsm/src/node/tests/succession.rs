@@ -302,7 +302,7 @@ fn a_new_master_begins_its_session_when_responders_have_said_what_they_hold() {
         if answers {
             let held = bed.registry.lock().held;
             assert!(bed.responders.update(7, |entry| entry.holds =
-                Some(Holds { number: 1, held, restarted: false })));
+                Some(Holds { number: 1, held, restarted: false, acknowledged: 0 })));
         }
         bed.run_until(MINUTE, |bed| bed.feed.lock().session.is_some());
         let took = bed.clock.now() - began;
