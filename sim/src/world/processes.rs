@@ -20,6 +20,8 @@ use crate::violation::Violation;
 const STALL_MAX: Duration = Duration::from_secs(4);
 /// Time until another fault after one that may make another manager master.
 const BURST: Duration = Duration::from_secs(2);
+/// How long a master waits for a standby that is silent, about.
+const GIVEN_UP: Duration = Duration::from_secs(3);
 /// How often a responder keeps its snapshot for the next start.
 const KEEP_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -399,6 +401,9 @@ impl World {
         }
         if fault.delays_standby() && !is_single && self.random.one_in(2) {
             let next = self.random.between(Duration::ZERO, BURST);
+            // Writes wait for a standby that is silent, and no longer once it is given up.
+            let is_isolated = matches!(fault, Fault::Isolated(_));
+            let next = if is_isolated { next + GIVEN_UP } else { next };
             self.schedule(now + next, Event::Strike);
         }
         self.has_moved |= fault.moves_ports();
@@ -460,6 +465,11 @@ impl World {
                 self.was_split |= !is_single;
                 let _ = self.fabric.link_down(now, self.setups[index].host, 1);
             }
+            Fault::Isolated(index) => {
+                let _ = self.fabric.link_down(now, self.setups[index].host, 1);
+                self.set_parts(&[Proc::Manager(index)], true);
+                self.set_etcd(&Fault::EtcdCut(index), true);
+            }
             Fault::Host(index) => return self.switch_host(now, index),
             Fault::Responders => return self.kill_responders(),
             Fault::Node(node) => {
@@ -516,6 +526,11 @@ impl World {
             }
             Fault::OwnLink(index) => {
                 let _ = self.fabric.link_up(now, self.setups[*index].host, 1);
+            }
+            Fault::Isolated(index) => {
+                let _ = self.fabric.link_up(now, self.setups[*index].host, 1);
+                self.set_parts(&[Proc::Manager(*index)], false);
+                self.set_etcd(&Fault::EtcdCut(*index), false);
             }
             Fault::Node(node) => _ = self.fabric.node_up(now, *node),
             Fault::Disk(index, _) => self.disks[*index].set_faults(Default::default()),

@@ -27,6 +27,7 @@ fn before(config: Config) -> Config {
         aliases: false,
         m_keys: false,
         hangs: false,
+        isolates: false,
         ..config
     }
 }

@@ -69,7 +69,7 @@ impl Sweeper {
             debug!("an SMP was returned as undeliverable");
             return false;
         }
-        self.reach.note(now, packet);
+        self.reach.note(now, packet, &self.subnet.fabric);
         if method.is_response() {
             if smp.status().is_busy() {
                 // Nothing was done, and an immediate retry would not help: the attempt fails at
