@@ -328,17 +328,18 @@ fn end_port(
     let info = port.port_info();
     let pkeys: Vec<_> = match fabric.virtual_ports(index) {
         Some(_) => fabric.pkeys_of_all(index),
-        None => port.pkeys.iter().copied().filter(|key| key.is_valid()).collect(),
+        None => fabric.pkeys_of(index).iter().copied().filter(|key| key.is_valid()).collect(),
     };
     let pkeys = tables.get(&pkeys[..]).cloned().unwrap_or_else(|| {
         let pkeys: Arc<[PKey]> = pkeys.into();
         tables.insert(pkeys.clone());
         pkeys
     });
-    port.base_lid().is_unicast().then(|| EndPort {
+    let (lid, lmc) = fabric.lids_of(index);
+    lid.is_unicast().then(|| EndPort {
         guid: port.guid,
-        lid: port.base_lid(),
-        lmc: info.lmc(),
+        lid,
+        lmc,
         mtu: Mtu::from_code(info.neighbor_mtu()).unwrap_or(Mtu::B256),
         rate: info.active_rate(info.capability_mask()).unwrap_or(Rate::Gbps2_5),
         pkeys,

@@ -129,11 +129,11 @@ impl Node {
 
     fn issuer(&self) -> Issuer {
         let fabric = self.sweeper.fabric();
-        let sm_port = fabric.sm_port().map(|sm_port| fabric.port(sm_port));
+        let sm_port = fabric.sm_port();
         Issuer {
             prefix: self.sweeper.settings().subnet_prefix,
-            sm_lid: sm_port.map_or(Lid::NONE, |port| port.base_lid()),
-            sm_port_guid: sm_port.map(|port| port.guid).unwrap_or_default(),
+            sm_lid: sm_port.map_or(Lid::NONE, |port| fabric.lids_of(port).0),
+            sm_port_guid: sm_port.map(|port| fabric.port(port).guid).unwrap_or_default(),
         }
     }
 

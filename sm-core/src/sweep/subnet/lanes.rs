@@ -94,7 +94,7 @@ impl Subnet {
 
     /// The SL of the path from an end port to `lid`, for which policy chose `chosen`.
     pub(in crate::sweep) fn engine_sl(&self, from: PortIndex, lid: Lid, chosen: Sl) -> Sl {
-        self.sls_of_paths().sl(self.fabric.port(from).base_lid(), lid, chosen)
+        self.sls_of_paths().sl(self.fabric.lids_of(from).0, lid, chosen)
     }
 
     /// Whether ports need SL-to-VL tables: for QoS, for the bandwidth of virtual fabrics, or for

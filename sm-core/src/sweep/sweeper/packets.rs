@@ -204,7 +204,7 @@ impl Sweeper {
             lid if lid.is_unicast() => lid,
             _ => {
                 let origin = self.subnet.origin_of(packet);
-                origin.map_or(Lid::NONE, |port| self.subnet.fabric.port(port).base_lid())
+                origin.map_or(Lid::NONE, |port| self.subnet.fabric.lids_of(port).0)
             }
         };
         match trap.number {

@@ -24,9 +24,7 @@ impl Sweeper {
             .fabric
             .end_ports()
             .filter(serves)
-            .map(|port| {
-                (self.subnet.fabric.port(port).guid, self.subnet.fabric.port(port).pkeys.clone())
-            })
+            .map(|port| (self.subnet.fabric.port(port).guid, self.subnet.fabric.pkeys_of(port)))
             .collect();
         let changed = self.subnet.state.in_service.replace(ports);
         if !changed.went.is_empty() {
