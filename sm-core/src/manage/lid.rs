@@ -98,6 +98,12 @@ impl LidTable {
         self.by_guid.is_empty()
     }
 
+    /// Number of LIDs that no port has, present or not.
+    pub fn free_count(&self) -> usize {
+        let taken = self.by_guid.values().map(|range| usize::from(range.len()));
+        usize::from(Lid::UNICAST_LAST.0).saturating_sub(taken.sum())
+    }
+
     /// The LIDs of a port.
     pub fn get(&self, guid: Guid) -> Option<LidRange> {
         self.by_guid.get(&guid).copied()

@@ -253,7 +253,7 @@ impl Ports {
         self.awaits_virtual_ports = awaits_others;
     }
 
-    /// Adds the GUIDs of all ports that have LIDs, present or not, and those of nodes.
+    /// Sets the GUIDs that ports and nodes have or had.
     pub fn set_known(&mut self, guids: impl Iterator<Item = Guid>) {
         let absent = guids.filter(|guid| !self.by_guid.contains_key(guid));
         self.absent = Arc::new(absent.collect());

@@ -14,6 +14,8 @@ use ib_mad::wire::attribute::{NodeInfo, NodeType, PortInfo, PortState, SwitchInf
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::smp::{DATA, Smp, answer};
 use sm_config::Settings;
+use sm_core::manage::lid::LidTable;
+use sm_core::manage::mkey::MKeyTable;
 
 /// Ports of each made-up switch. Port 1 leads towards the subnet, the others to further ones.
 const PORTS: u8 = 36;
@@ -357,4 +359,66 @@ fn a_new_switch_with_one_vl_is_routed() {
     assert_eq!(bed.sweeper().fabric().counts(), (17, 17));
     assert_eq!(bed.sweeper().routing_engine(), "lash");
     bed.assert_all_reachable();
+}
+
+/// As [`make_up`], but there are made-up switches behind the first only, and adapters behind those.
+fn make_up_adapters(leaf: &Leaf, route: &[u8], packet: &mut Packet) -> bool {
+    let request = Smp::new(&packet.mad).unwrap();
+    let (method, attribute) = (request.method(), request.attribute_id());
+    let is_made_up = make_up(leaf, route, packet);
+    let mut depth = 0_usize;
+    for &egress in route {
+        depth = if egress == 1 { depth.saturating_sub(1) } else { depth + 1 };
+    }
+    if is_made_up && route != [1] && depth >= 2 && method == Method::GET {
+        if attribute == AttributeId::NODE_INFO {
+            let mut info = NodeInfo::new(&mut packet.mad[DATA]).unwrap();
+            info.set_node_type(NodeType::Ca).set_num_ports(1);
+        } else if attribute == AttributeId::SWITCH_INFO {
+            packet.mad[8..16].fill(0xFF);
+        }
+    }
+    is_made_up
+}
+
+/// Regression: with an LMC, made-up adapters behind one link took all LIDs, and hosts that were
+/// away lost theirs.
+#[test]
+fn made_up_adapters_leave_lids_to_others() {
+    let settings = Settings { lmc: 7, ..Settings::default() };
+    let mut bed = Bed::with_manager(&fat_tree(2, 4, 8), settings);
+    bed.bring_up();
+    let (away, now) = (bed.hosts()[3], bed.clock.now());
+    let guid = bed.fabric.port(away, 1).unwrap().guid;
+    let before = bed.sweeper().lids().get(guid);
+    bed.fabric.link_down(now, away, 1).unwrap();
+    bed.run_for(Duration::from_secs(2));
+    attack(&mut bed, Duration::ZERO, make_up_adapters);
+    let found = |bed: &Bed| bed.reports().last().is_some_and(|report| report.left_out > 0);
+    bed.run_until(Duration::from_secs(60), "adapters left out", found);
+    bed.bring_up();
+    let lids = bed.sweeper().lids();
+    assert!(bed.sweeper().fabric().counts().0 > 100, "{:?}", bed.sweeper().fabric().counts());
+    assert_eq!(lids.get(guid), before);
+    assert!(lids.free_count() > 49151 / 3, "{}", lids.free_count());
+}
+
+/// Regression: the GUID of a host that was away could become an alias once its LIDs were lost.
+#[test]
+fn a_guid_is_known_without_lids_while_its_place_is_remembered() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 4, 8), Settings::default());
+    bed.bring_up();
+    let (away, now) = (bed.hosts()[3], bed.clock.now());
+    let guid = bed.fabric.port(away, 1).unwrap().guid;
+    bed.fabric.link_down(now, away, 1).unwrap();
+    bed.run_for(Duration::from_secs(2));
+    let neighbours = bed.managers[0].sweeper.neighbours().clone();
+    let host = bed.hosts()[0];
+    bed.managers.clear();
+    bed.manage(host, Settings::default(), LidTable::default());
+    bed.managers[0].sweeper.set_m_keys(MKeyTable::default(), neighbours);
+    bed.bring_up();
+    let sweeper = bed.sweeper();
+    assert_eq!(sweeper.lids().get(guid), None);
+    assert!(sweeper.known_guids().any(|known| known == guid));
 }

@@ -112,8 +112,7 @@ impl Node {
     pub(super) fn update_registry(&mut self, parameters: &SubnetParameters) {
         let settings = registry_settings(self.sweeper.settings());
         let mut ports = Ports::of(self.sweeper.fabric(), parameters, settings);
-        let nodes = self.sweeper.fabric().nodes().map(|(_, node)| node.guid);
-        ports.set_known(self.sweeper.lids().guids().chain(nodes));
+        ports.set_known(self.sweeper.known_guids());
         self.registry.ports = Some(ports.clone());
         let link = self.registry.link();
         link.fabric_changed(ports, self.predefined_groups(), self.issuer());
