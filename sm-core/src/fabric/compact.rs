@@ -79,7 +79,8 @@ impl Fabric {
         next.has_planes = self.has_planes;
         next.assigns = self.assigns;
         next.new_links = NewLinks::All;
-        next.settle_virtual_guids();
+        // Only those that have their GUIDs keep them.
+        next.settle_virtual_guids(|_, _| true);
         next.set_awaits_virtual_ports(self.awaits_virtual_ports());
         next
     }

@@ -254,8 +254,9 @@ impl Fabric {
     }
 
     /// Chooses one port for each GUID of virtual ports: a physical port before a virtual one, then
-    /// the one that had it before, then the first.
-    pub(crate) fn settle_virtual_guids(&mut self) {
+    /// the one that had it before, then the first for which the GUID is not another port's, absent
+    /// or present (`is_anothers`, with the GUID of the physical port).
+    pub(crate) fn settle_virtual_guids(&mut self, is_anothers: impl Fn(Guid, Guid) -> bool) {
         let hosts: Vec<PortIndex> = self.virtual_hosts().map(|(host, _)| host).collect();
         let taken: HashSet<Guid, RandomState> = match hosts.is_empty() {
             true => HashSet::default(),
@@ -268,7 +269,9 @@ impl Fabric {
                 let ports = self.virtual_ports(host).into_iter().flat_map(VirtualPorts::iter);
                 for (index, port) in ports.filter(|(_, port)| port.is_read) {
                     let guid = port.guid();
-                    let is_free = guid == own && index == 0 || !taken.contains(&guid);
+                    let is_its_own = guid == own && index == 0;
+                    let is_free =
+                        is_its_own || !taken.contains(&guid) && (had_it || !is_anothers(guid, own));
                     let can_be = guid != Guid(0) && guid != Guid::WELL_KNOWN_SA;
                     if port.owns_guid == had_it && is_free && can_be {
                         by_guid.entry(guid).or_insert((host, index));

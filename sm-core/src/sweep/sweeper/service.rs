@@ -40,7 +40,7 @@ impl Sweeper {
                     self.aliases.forget(*port);
                     self.virtual_ports.forget(*port);
                 } else {
-                    self.aliases.remove(*port);
+                    self.aliases.remove(&mut self.subnet.alias_owners, *port);
                 }
             }
         }
