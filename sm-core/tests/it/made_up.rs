@@ -16,6 +16,7 @@ use ib_mad::wire::smp::{DATA, Smp, answer};
 use sm_config::Settings;
 use sm_core::manage::lid::LidTable;
 use sm_core::manage::mkey::MKeyTable;
+use sm_core::sweep::Phase;
 
 /// Ports of each made-up switch. Port 1 leads towards the subnet, the others to further ones.
 const PORTS: u8 = 36;
@@ -254,6 +255,21 @@ fn slow_made_up_nodes_delay_a_sweep_by_seconds() {
             fabric.node(node).present == up && (!up || state == PortState::Active)
         });
     }
+}
+
+/// Regression: made-up switches that answered what was read at once, and what was set late, held a
+/// sweep for minutes: only requests that were given up counted.
+#[test]
+fn made_up_switches_that_are_slow_to_take_settings_delay_a_sweep_by_seconds() {
+    let (mut bed, _) = attacked_by(Duration::ZERO, make_up);
+    let sets = |bed: &Bed| bed.sweeper().phase() == Phase::Addresses;
+    bed.run_until(Duration::from_secs(60), "made-up switches", sets);
+    assert!(bed.sweeper().fabric().counts().1 > 1000);
+    bed.made_up.as_mut().unwrap().delay = Duration::from_millis(150);
+    let before = bed.reports().len();
+    bed.run_until(Duration::from_secs(20), "the end of the sweep", |bed| {
+        bed.reports().len() > before
+    });
 }
 
 /// A part of the subnet with more nodes than a link brings in a sweep is plugged in.
