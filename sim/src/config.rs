@@ -41,7 +41,8 @@ pub struct Config {
     /// Whether each manager sets an M_Key of its own. Not where the fabric is split: see
     /// "Protect ports with M_Keys" in `docs/operating.md`.
     pub m_keys: bool,
-    /// Whether hosts of managers lose their links to the fabric and to the network at once.
+    /// Whether hosts of managers lose their links to the fabric and to the network at once. Not
+    /// with M_Keys: a manager that starts meanwhile does not know those of its successor.
     pub isolates: bool,
     /// A defect that is to be found.
     pub plant: Option<Plant>,
@@ -95,7 +96,7 @@ impl Config {
             orders: true,
             aliases: true,
             m_keys: seed % 7 >= 4 && seed % 4 < 2,
-            isolates: seed % 11 >= 6,
+            isolates: seed % 11 >= 6 && (seed % 7 < 4 || seed % 4 >= 2),
             plant: None,
             prints: false,
         }

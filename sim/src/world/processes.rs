@@ -375,15 +375,17 @@ impl World {
         }
         // Many defects need a second fault while one manager takes over from another.
         let is_single = self.episode.is_single;
-        if fault.may_change_master() && !is_single && self.random.one_in(2) {
+        // A master waits for a standby that is isolated, then goes on alone and dies.
+        let given_up = match fault {
+            Fault::Isolated(_) if !is_single => GIVEN_UP,
+            _ => Duration::ZERO,
+        };
+        if fault.may_change_master() && given_up.is_zero() && !is_single && self.random.one_in(2) {
             let next = self.random.between(Duration::ZERO, BURST);
             self.schedule(now + next, Event::Fault);
         }
         if fault.delays_standby() && !is_single && self.random.one_in(2) {
-            let next = self.random.between(Duration::ZERO, BURST);
-            // Writes wait for a standby that is silent, and no longer once it is given up.
-            let is_isolated = matches!(fault, Fault::Isolated(_));
-            let next = if is_isolated { next + GIVEN_UP } else { next };
+            let next = given_up + self.random.between(Duration::ZERO, BURST);
             self.schedule(now + next, Event::Strike);
         }
         self.has_moved |= fault.moves_ports();
@@ -392,6 +394,11 @@ impl World {
         let lasts = random.between(Duration::from_millis(100), longest);
         // Long enough to see whether others take its place.
         let lasts = lasts + if is_single { 2 * BURST } else { Duration::ZERO };
+        // A standby that is isolated returns after its master's death.
+        let lasts = match given_up.is_zero() {
+            true => lasts,
+            false => given_up + BURST + lasts.min(2 * BURST),
+        };
         if is_single {
             self.episode.fault = Some((fault.clone(), lasts));
         }
