@@ -395,15 +395,17 @@ impl World {
         }
         // Many defects need a second fault while one manager takes over from another.
         let is_single = self.episode.is_single;
-        if fault.may_change_master() && !is_single && self.random.one_in(2) {
+        // A master waits for a standby that is isolated, then goes on alone and dies.
+        let given_up = match fault {
+            Fault::Isolated(_) if !is_single => GIVEN_UP,
+            _ => Duration::ZERO,
+        };
+        if fault.may_change_master() && given_up.is_zero() && !is_single && self.random.one_in(2) {
             let next = self.random.between(Duration::ZERO, BURST);
             self.schedule(now + next, Event::Fault);
         }
         if fault.delays_standby() && !is_single && self.random.one_in(2) {
-            let next = self.random.between(Duration::ZERO, BURST);
-            // Writes wait for a standby that is silent, and no longer once it is given up.
-            let is_isolated = matches!(fault, Fault::Isolated(_));
-            let next = if is_isolated { next + GIVEN_UP } else { next };
+            let next = given_up + self.random.between(Duration::ZERO, BURST);
             self.schedule(now + next, Event::Strike);
         }
         self.has_moved |= fault.moves_ports();
@@ -415,6 +417,8 @@ impl World {
         let lasts = match fault {
             // Longer than writes may wait for another manager.
             Fault::Hang(_) if is_single => lasts + SETTLE_MAX / 2,
+            // A standby that is isolated returns after its master's death.
+            _ if !given_up.is_zero() => given_up + BURST + lasts.min(2 * BURST),
             _ => lasts,
         };
         if is_single {

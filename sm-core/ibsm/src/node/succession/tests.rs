@@ -236,9 +236,9 @@ fn what_a_master_that_waited_for_the_standby_did_not_acknowledge_is_decided_agai
     }
 }
 
-/// Regression: a standby whose host had stood still with its clock was given up by the master, which
-/// died later. The standby concluded that all writes had waited for it, though a responder held
-/// one that was acknowledged since.
+/// Regression: a standby whose host had stood still with its clock was given up by the master,
+/// which died later. The standby concluded that all writes had waited for it, though a responder
+/// held one that was acknowledged since.
 #[test]
 fn what_a_responder_has_acknowledged_shows_that_the_standby_was_given_up() {
     for acknowledged in [10, 11] {
