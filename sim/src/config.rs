@@ -43,6 +43,9 @@ pub struct Config {
     pub m_keys: bool,
     /// Whether service loops of managers hang while their other threads go on.
     pub hangs: bool,
+    /// Whether hosts of managers lose their links to the fabric and to the network at once. Not
+    /// with M_Keys: a manager that starts meanwhile does not know those of its successor.
+    pub isolates: bool,
     /// A defect that is to be found.
     pub plant: Option<Plant>,
     /// Whether the trace is printed.
@@ -96,6 +99,7 @@ impl Config {
             aliases: true,
             m_keys: seed % 7 >= 4 && seed % 4 < 2,
             hangs: seed % 9 >= 6,
+            isolates: seed % 11 >= 6 && (seed % 7 < 4 || seed % 4 >= 2),
             plant: None,
             prints: false,
         }

@@ -44,6 +44,8 @@ pub enum Fault {
     Split(NodeIndex),
     /// The link of a manager's host to the fabric fails, while the network between managers works.
     OwnLink(usize),
+    /// The host of a manager loses its link to the fabric and all connections of the network.
+    Isolated(usize),
     /// A host without clients is switched off or on, and stays so.
     Host(usize),
     /// All responders are killed, and started again.
@@ -77,6 +79,7 @@ impl Fault {
             | Self::Parts(_)
             | Self::Split(_)
             | Self::OwnLink(_)
+            | Self::Isolated(_)
             | Self::Responders
             | Self::SlowNetwork
             | Self::LossyDatagrams
@@ -103,6 +106,7 @@ impl Fault {
                 | Self::PowerLoss(_)
                 | Self::Stop(Proc::Manager(_))
                 | Self::OwnLink(_)
+                | Self::Isolated(_)
                 | Self::Disk(_, DiskFaults { stops_in: Some(_), .. })
         )
     }
@@ -113,6 +117,7 @@ impl Fault {
             self,
             Self::Cut(Proc::Manager(_), Proc::Manager(_))
                 | Self::Parts(_)
+                | Self::Isolated(_)
                 | Self::Disk(..)
                 | Self::SlowNetwork
                 | Self::Responders
@@ -123,7 +128,12 @@ impl Fault {
     pub fn moves_ports(&self) -> bool {
         matches!(
             self,
-            Self::LossyFabric | Self::Link(..) | Self::Node(_) | Self::Split(_) | Self::OwnLink(_)
+            Self::LossyFabric
+                | Self::Link(..)
+                | Self::Node(_)
+                | Self::Split(_)
+                | Self::OwnLink(_)
+                | Self::Isolated(_)
         )
     }
 
@@ -147,6 +157,7 @@ impl Fault {
             Self::Node(_) => "switch down",
             Self::Split(_) => "fabric split",
             Self::OwnLink(_) => "link of a manager down",
+            Self::Isolated(_) => "manager isolated",
             Self::Host(_) => "host off or on",
             Self::Responders => "all responders killed",
             Self::Disk(_, DiskFaults { is_full: true, .. }) => "disk full",
@@ -215,6 +226,9 @@ impl Adversary {
             if config.etcd && random.one_in(4) {
                 return Some(Fault::EtcdMember(random.below(MEMBERS)));
             }
+            if config.hangs && random.one_in(4) {
+                return Some(Fault::Hang(manager));
+            }
             return Some(match random.below(if config.own_ports { 5 } else { 3 }) {
                 0 => Fault::Kill(Proc::Manager(manager)),
                 1 => Fault::PowerLoss(manager),
@@ -227,6 +241,9 @@ impl Adversary {
         }
         if config.hangs && random.one_in(8) {
             return Some(Fault::Hang(random.below(config.managers)));
+        }
+        if config.isolates && random.one_in(8) {
+            return Some(Fault::Isolated(random.below(config.managers)));
         }
         if config.spare_hosts > 0 && random.one_in(6) {
             return Some(Fault::Host(random.below(config.spare_hosts)));

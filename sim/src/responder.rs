@@ -172,10 +172,12 @@ impl Responder {
         };
         let urls = (0..managers).map(|manager| format!("sm{manager}")).collect();
         let status = Arc::<ReplicaStatus>::default();
-        let machine = Machine::new(now, greeting(&identity), urls, own_port, kept, status);
+        let machine =
+            Machine::new(now, greeting(&identity), urls, own_port, kept, Arc::clone(&status));
         let lane = |lane| Lane {
             forwarder: Forwarder::new(Forwarding {
                 lane,
+                acknowledged: Arc::clone(status.lane(lane).acknowledged()),
                 ..Forwarding::new(id, Arc::clone(&exchange))
             }),
             upstream: None,

@@ -14,6 +14,8 @@ use crate::net::Proc;
 const TAKEOVER: Duration = Duration::from_secs(15);
 /// How much longer the fence in etcd is held by a manager that was killed.
 const FENCE: Duration = Duration::from_secs(4);
+/// How long a manager may hang before it gives up prolonging the fence's lease.
+const HANG: Duration = Duration::from_secs(5);
 /// Until another member of etcd answers, and the next request of a client.
 const NEXT_MEMBER: Duration = Duration::from_secs(8);
 /// For reads at a responder's port: the manager does not answer it for a second, and then it
@@ -34,6 +36,8 @@ pub fn limit(config: &Config, settings: &Settings, fault: &Fault, lasts: Duratio
     let takeover = Duration::from_millis(polls.into()) + TAKEOVER;
     match fault {
         Fault::EtcdMember(_) => NEXT_MEMBER,
+        Fault::Hang(_) if config.etcd => takeover + FENCE + HANG,
+        Fault::Hang(_) if config.managers > 1 => takeover,
         _ if fault.may_change_master() && config.etcd => takeover + FENCE,
         _ if fault.may_change_master() && config.managers > 1 => takeover,
         _ => lasts + takeover,
@@ -54,6 +58,9 @@ mod tests {
         assert!(limit(&Config { etcd: true, ..config.clone() }, kill()) > limit(&config, kill()));
         assert!(limit(&Config { managers: 1, ..config.clone() }, kill()) > away);
         assert!(limit(&config, Fault::EtcdDown) > away);
+        let etcd = Config { etcd: true, ..config.clone() };
+        assert!(limit(&config, Fault::Hang(0)) < limit(&etcd, Fault::Hang(0)));
+        assert!(limit(&etcd, Fault::Hang(0)) < Duration::from_secs(70));
         assert!(limit(&config, Fault::EtcdMember(1)) < Duration::from_secs(60));
     }
 }

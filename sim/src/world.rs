@@ -8,7 +8,7 @@ mod processes;
 mod statuses;
 mod traffic;
 
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use ib_mad::transport::Packet;
 use ib_mad::types::{Gid, Guid, SUBNET_PREFIX_DEFAULT};
 use ib_mad::wire::attribute::NodeType;
 use ibsm::runtime::{EtcdLink, EtcdModel};
-use sa_proto::snapshot::{Session, Snapshot};
+use sa_proto::snapshot::{RegistryVersion, Session, Snapshot};
 use sm_config::Settings;
 
 use crate::client::{Client, PLAIN_SLOTS, SLOTS, Source};
@@ -178,6 +178,9 @@ pub struct World {
     departed: BTreeMap<Guid, Instant>,
     /// Whether the fabric was split since then, or two managers acknowledged writes at once.
     was_split: bool,
+    /// What masters that acknowledged had on disk, and since when, as far as standbys that are in
+    /// step must have it.
+    acknowledged: VecDeque<(Instant, RegistryVersion)>,
     /// Managers' hosts whose time of day was set since they booted.
     has_stepped: Vec<bool>,
     /// Snapshots that responders kept for their next start, and when they may keep another.
@@ -334,6 +337,7 @@ impl World {
             has_moved: false,
             departed: BTreeMap::new(),
             was_split: false,
+            acknowledged: VecDeque::new(),
             has_stepped: vec![false; config.managers],
             kept: vec![(None, now); config.responders],
             turns: 0,

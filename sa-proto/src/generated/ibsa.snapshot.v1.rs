@@ -212,6 +212,12 @@ pub struct Holding {
     /// before may have acknowledged more.
     #[prost(bool, tag = "4")]
     pub restarted: bool,
+    /// From a responder: the highest sequence number of the registry in this session that it has
+    /// acknowledged to a client; 0 if none is known. In answer to an Inquiry it also promises to
+    /// acknowledge nothing above `version` for 2 s, or until it serves the session of the manager
+    /// that asks.
+    #[prost(uint64, tag = "5")]
+    pub acknowledged: u64,
 }
 /// Statistics of the responder, sent once a second.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -391,6 +391,7 @@ fn subscribe(config: ReplicaConfig, parts: Parts) -> Result<(), StartError> {
             let forwarding = Forwarding {
                 lane,
                 counters: Arc::clone(&metrics.writes[lane]),
+                acknowledged: Arc::clone(session.acknowledged()),
                 ..Forwarding::new(id, Arc::clone(&exchange))
             };
             tokio::spawn(forwarding.run(session.upstream(), session.versions()));

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use fabric_sim::NodeIndex;
 use ib_mad::types::Guid;
 use ib_mad::wire::attribute::PortState;
+use sa_proto::snapshot::RegistryVersion;
 
 use super::{CALM, Event, SETTLE_MAX, Summary, World};
 use crate::client::{ALIAS_INDEX, Client};
@@ -16,6 +17,10 @@ use crate::net::Proc;
 use crate::responder::Responder;
 use crate::violation::Violation;
 use crate::waits;
+
+/// How old the last confirmed contact with the master may be of a standby that says to be in step,
+/// and some time for its answer.
+const IN_STEP_MAX: Duration = Duration::from_secs(3);
 
 /// What an episode consists of.
 #[derive(Clone, Debug, Default)]
@@ -58,6 +63,10 @@ impl World {
                 self.schedule(at, Event::Fault);
             }
             self.run_until(end, |_| false)?;
+            if let Some((Fault::Hang(_), lasts)) = self.episode.fault {
+                let end = self.now() + lasts;
+                self.run_until(end, |_| false)?;
+            }
             self.note(format_args!("episode {episode}: faults end"));
             self.repair_all();
             self.settle(&format!("after episode {episode}"))?;
@@ -237,14 +246,53 @@ impl World {
 
     /// Two managers acknowledge writes at once.
     pub(super) fn note_rival(&mut self, index: usize) -> Result<(), Violation> {
-        self.was_split = true;
-        match &self.episode.fault {
-            Some((fault, _)) if fault.may_change_master() => Err(Violation(format!(
-                "manager {index} acknowledges writes while another one does, and only {fault:?} \
-                 failed"
-            ))),
-            _ => Ok(()),
+        let changes = |(fault, _): &(Fault, Duration)| fault.may_change_master();
+        // With etcd, one that lost the fence learns it with its next commit, which fails.
+        let is_permitted = match self.etcd {
+            Some(_) => !self.episode.fault.as_ref().is_some_and(changes),
+            None => self.was_split,
+        };
+        if is_permitted {
+            return Ok(());
         }
+        Err(Violation(format!(
+            "manager {index} acknowledges writes while another one does, and the fabric was not \
+             split"
+        )))
+    }
+
+    /// Notes what a master that acknowledges has on its disk.
+    pub(super) fn note_acknowledging(&mut self, held: RegistryVersion) {
+        let now = self.now();
+        if self.acknowledged.back().is_none_or(|(_, last)| *last != held) {
+            self.acknowledged.push_back((now, held));
+        }
+        // The last one of before is still to be compared with.
+        while self.acknowledged.get(1).is_some_and(|(at, _)| now >= *at + IN_STEP_MAX) {
+            self.acknowledged.pop_front();
+        }
+    }
+
+    /// A standby that says to be in step must have what was acknowledged a while ago.
+    pub(super) fn check_in_step(&mut self, index: usize) -> Result<(), Violation> {
+        let now = self.now();
+        if self.etcd.is_some() || self.was_split {
+            return Ok(());
+        }
+        let Some(&(at, held)) = self.acknowledged.front() else { return Ok(()) };
+        let Some(manager) = &mut self.managers[index].process else { return Ok(()) };
+        let own = manager.held();
+        if now < at + IN_STEP_MAX || own >= held || manager.is_publishing() {
+            return Ok(());
+        }
+        if manager.is_in_step() {
+            return Err(Violation(format!(
+                "standby {index} says to be in step and holds {own}; {held} was acknowledged {:?} \
+                 ago",
+                now.saturating_duration_since(at)
+            )));
+        }
+        Ok(())
     }
 
     /// A client is asked to register again.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ib_mad::wire::attribute::PortState;
 
-use super::{Event, PACE, Place, World};
+use super::{Event, PACE, Place, SETTLE_MAX, World};
 use crate::client::Client;
 use crate::config::Plant;
 use crate::faults::{Fault, uplinks};
@@ -20,6 +20,8 @@ use crate::violation::Violation;
 const STALL_MAX: Duration = Duration::from_secs(4);
 /// Time until another fault after one that may make another manager master.
 const BURST: Duration = Duration::from_secs(2);
+/// How long a master waits for a standby that is silent, about.
+const GIVEN_UP: Duration = Duration::from_secs(3);
 /// How often a responder keeps its snapshot for the next start.
 const KEEP_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -97,6 +99,10 @@ impl World {
         let mut others = self.managers.iter().enumerate();
         if acknowledges && others.any(|(at, place)| is_other(at, place)) {
             self.note_rival(index)?;
+        }
+        match acknowledges {
+            true => self.note_acknowledging(held),
+            false => self.check_in_step(index)?,
         }
         if begins && self.etcd.is_some() {
             // Registry time continues from the last commit: leases last longer by the time since.
@@ -389,12 +395,17 @@ impl World {
         }
         // Many defects need a second fault while one manager takes over from another.
         let is_single = self.episode.is_single;
-        if fault.may_change_master() && !is_single && self.random.one_in(2) {
+        // A master waits for a standby that is isolated, then goes on alone and dies.
+        let given_up = match fault {
+            Fault::Isolated(_) if !is_single => GIVEN_UP,
+            _ => Duration::ZERO,
+        };
+        if fault.may_change_master() && given_up.is_zero() && !is_single && self.random.one_in(2) {
             let next = self.random.between(Duration::ZERO, BURST);
             self.schedule(now + next, Event::Fault);
         }
         if fault.delays_standby() && !is_single && self.random.one_in(2) {
-            let next = self.random.between(Duration::ZERO, BURST);
+            let next = given_up + self.random.between(Duration::ZERO, BURST);
             self.schedule(now + next, Event::Strike);
         }
         self.has_moved |= fault.moves_ports();
@@ -403,6 +414,13 @@ impl World {
         let lasts = random.between(Duration::from_millis(100), longest);
         // Long enough to see whether others take its place.
         let lasts = lasts + if is_single { 2 * BURST } else { Duration::ZERO };
+        let lasts = match fault {
+            // Longer than writes may wait for another manager.
+            Fault::Hang(_) if is_single => lasts + SETTLE_MAX / 2,
+            // A standby that is isolated returns after its master's death.
+            _ if !given_up.is_zero() => given_up + BURST + lasts.min(2 * BURST),
+            _ => lasts,
+        };
         if is_single {
             self.episode.fault = Some((fault.clone(), lasts));
         }
@@ -450,6 +468,11 @@ impl World {
                 // With other faults it may be a split as any other.
                 self.was_split |= !is_single;
                 let _ = self.fabric.link_down(now, self.setups[index].host, 1);
+            }
+            Fault::Isolated(index) => {
+                let _ = self.fabric.link_down(now, self.setups[index].host, 1);
+                self.set_parts(&[Proc::Manager(index)], true);
+                self.set_etcd(&Fault::EtcdCut(index), true);
             }
             Fault::Host(index) => return self.switch_host(now, index),
             Fault::Responders => return self.kill_responders(),
@@ -507,6 +530,11 @@ impl World {
             }
             Fault::OwnLink(index) => {
                 let _ = self.fabric.link_up(now, self.setups[*index].host, 1);
+            }
+            Fault::Isolated(index) => {
+                let _ = self.fabric.link_up(now, self.setups[*index].host, 1);
+                self.set_parts(&[Proc::Manager(*index)], false);
+                self.set_etcd(&Fault::EtcdCut(*index), false);
             }
             Fault::Node(node) => _ = self.fabric.node_up(now, *node),
             Fault::Disk(index, _) => self.disks[*index].set_faults(Default::default()),

@@ -27,6 +27,7 @@ fn before(config: Config) -> Config {
         aliases: false,
         m_keys: false,
         hangs: false,
+        isolates: false,
         ..config
     }
 }
@@ -187,4 +188,11 @@ fn seed_7003_a_standby_gives_up_in_its_first_term() {
 #[test]
 fn seed_1095_a_leaf_returns_before_its_manager() {
     run(before(Config { splits: true, episodes: 1, ..Config::small(1095) }));
+}
+
+/// A standby whose host had lost both networks returned after its master had gone on without it and
+/// died: it concluded that all writes had waited for it.
+#[test]
+fn seed_52_a_standby_is_isolated_while_its_master_goes_on_and_dies() {
+    run(Config { episodes: 12, isolates: true, hangs: false, ..Config::small(52) });
 }

@@ -68,6 +68,7 @@ impl Fabric {
             target.link_seen = port.link_seen;
             target.peer = move_port(port.peer);
             target.owns_guid = port.owns_guid;
+            target.assigned = port.assigned.clone();
             if let Some(virtual_ports) = self.ports[old].virtual_ports.take() {
                 next.virtual_index.add(*new, &virtual_ports);
                 next.ports[new.get()].virtual_ports = Some(virtual_ports);
@@ -76,8 +77,10 @@ impl Fabric {
         next.sm_port = move_port(self.sm_port);
         next.own_planes = self.own_planes.iter().filter_map(|&port| moved[port.get()]).collect();
         next.has_planes = self.has_planes;
+        next.assigns = self.assigns;
         next.new_links = NewLinks::All;
-        next.settle_virtual_guids();
+        // Only those that have their GUIDs keep them.
+        next.settle_virtual_guids(|_, _| true);
         next.set_awaits_virtual_ports(self.awaits_virtual_ports());
         next
     }

@@ -8,6 +8,7 @@ use ib_mad::wire::attribute::{
 };
 use sa_proto::snapshot;
 
+use super::assigned::Assigned;
 use super::{
     ForwardingTable, HeldQos, MulticastTable, NodeIndex, PortIndex, SwitchIndex, VirtualPorts,
 };
@@ -145,6 +146,7 @@ pub struct Port {
     pub(super) peer: Option<PortIndex>,
     /// Whether its port GUID is its own, or another port's; `None` until that is settled.
     pub(super) owns_guid: Option<bool>,
+    pub(super) assigned: Assigned,
     /// Its virtual ports, once they are read.
     pub(super) virtual_ports: Option<Box<VirtualPorts>>,
 }

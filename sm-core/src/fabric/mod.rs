@@ -5,6 +5,7 @@
 //! format), and the forwarding tables that this SM last computed. It is discovered by `sweep`; the
 //! intended configuration is decided in `manage` and `routing`.
 
+mod assigned;
 mod compact;
 mod end_ports;
 mod entries;
@@ -26,6 +27,8 @@ use std::sync::{Arc, OnceLock};
 
 use ib_mad::types::{Guid, PKey, PortNum};
 use ib_mad::wire::attribute::{NodeInfo, NodeType};
+
+use assigned::Assigned;
 
 pub use end_ports::{Settled, Tenure};
 pub use entries::{Node, Port, Switch, description};
@@ -78,6 +81,8 @@ pub struct Fabric {
     /// Node names given by the operator, by GUID.
     names: Arc<HashMap<Guid, Arc<str>>>,
     new_links: NewLinks,
+    /// Whether the manager assigns LIDs and P_Keys.
+    assigns: bool,
     virtual_index: VirtualIndex,
 }
 
@@ -295,6 +300,7 @@ impl Fabric {
             link_seen: 0,
             peer: None,
             owns_guid: None,
+            assigned: Assigned::default(),
             virtual_ports: None,
         }));
         self.nodes.push(Node {
@@ -355,6 +361,7 @@ impl Fabric {
             port.info = [0; 64];
             port.mlnx_speeds = None;
             port.owns_guid = None;
+            port.assigned = Assigned::default();
         }
         let node = self.node_mut(index);
         node.present = false;

@@ -61,10 +61,7 @@ impl Fabric {
         FabricPlane {
             subnet: snapshot::Subnet {
                 prefix: parameters.prefix,
-                sm_lid: self
-                    .sm_port()
-                    .map(|sm_port| self.port(sm_port).base_lid())
-                    .unwrap_or_default(),
+                sm_lid: self.sm_port().map(|sm_port| self.lids_of(sm_port).0).unwrap_or_default(),
                 sm_port_guid: self.sm_port().map_or(Guid(0), |sm_port| self.port(sm_port).guid),
                 lifetime: Lifetime::from_low_bits(parameters.lifetime),
                 sa_key: parameters.sa_key,
@@ -128,6 +125,10 @@ impl Fabric {
         let port = self.port(index);
         let mut info = port.info;
         info[snapshot::Port::M_KEY].fill(0);
+        if self.node_of(index).switch.is_none() || port.num.0 == 0 {
+            let (base_lid, lmc) = self.lids_of(index);
+            PortInfo::of_mut(&mut info).set_base_lid(base_lid).set_lmc(lmc);
+        }
         if port.state() == Some(PortState::Down) {
             info = states_only(&port.port_info());
         }
@@ -135,7 +136,7 @@ impl Fabric {
             num: port.num,
             guid: port.guid,
             info,
-            pkeys: port.pkeys.clone(),
+            pkeys: self.pkeys_of(index),
             peer: port
                 .peer()
                 .filter(|&peer| self.is_published(peer))

@@ -50,6 +50,8 @@ pub struct VirtualPort {
     pub description: [u8; 64],
     /// Its P_Key table without the invalid keys at the end.
     pub pkeys: Arc<[PKey]>,
+    /// The P_Key table that it is to have, once that is known.
+    pub(super) assigned: Option<Arc<[PKey]>>,
     /// Whether all of that was read since it left Down.
     pub(crate) is_read: bool,
     /// Whether its GUID is its own, or another port's.
@@ -65,6 +67,7 @@ impl VirtualPort {
             node_info: [0; VNodeInfo::LEN],
             description: [0; 64],
             pkeys: Arc::default(),
+            assigned: None,
             is_read: false,
             owns_guid: false,
         }
@@ -251,8 +254,9 @@ impl Fabric {
     }
 
     /// Chooses one port for each GUID of virtual ports: a physical port before a virtual one, then
-    /// the one that had it before, then the first.
-    pub(crate) fn settle_virtual_guids(&mut self) {
+    /// the one that had it before, then the first for which the GUID is not another port's, absent
+    /// or present (`is_anothers`, with the GUID of the physical port).
+    pub(crate) fn settle_virtual_guids(&mut self, is_anothers: impl Fn(Guid, Guid) -> bool) {
         let hosts: Vec<PortIndex> = self.virtual_hosts().map(|(host, _)| host).collect();
         let taken: HashSet<Guid, RandomState> = match hosts.is_empty() {
             true => HashSet::default(),
@@ -265,7 +269,9 @@ impl Fabric {
                 let ports = self.virtual_ports(host).into_iter().flat_map(VirtualPorts::iter);
                 for (index, port) in ports.filter(|(_, port)| port.is_read) {
                     let guid = port.guid();
-                    let is_free = guid == own && index == 0 || !taken.contains(&guid);
+                    let is_its_own = guid == own && index == 0;
+                    let is_free =
+                        is_its_own || !taken.contains(&guid) && (had_it || !is_anothers(guid, own));
                     let can_be = guid != Guid(0) && guid != Guid::WELL_KNOWN_SA;
                     if port.owns_guid == had_it && is_free && can_be {
                         by_guid.entry(guid).or_insert((host, index));
@@ -283,15 +289,18 @@ impl Fabric {
         self.virtual_index.by_guid = by_guid;
     }
 
-    /// The P_Keys of a port and of its virtual ports, each once, in the order of their tables.
+    /// The P_Keys of a port and of its virtual ports, as clients learn them, each once, in the order
+    /// of their tables.
     pub fn pkeys_of_all(&self, port: PortIndex) -> Vec<PKey> {
         let ports = self.virtual_ports(port).into_iter().flat_map(VirtualPorts::iter);
         let usable = ports.filter(|(_, port)| port.is_usable());
-        let tables = usable.map(|(_, port)| &port.pkeys);
-        let keys = std::iter::once(&self.port(port).pkeys).chain(tables);
+        let tables = usable.map(|(_, port)| self.pkeys_of_virtual(port));
         let mut seen = HashSet::new();
-        let keys = keys.flat_map(|keys| keys.iter().copied());
-        keys.filter(|&key| key.is_valid() && seen.insert(key)).collect()
+        let mut all = Vec::new();
+        for table in std::iter::once(self.pkeys_of(port)).chain(tables) {
+            all.extend(table.iter().filter(|key| key.is_valid() && seen.insert(**key)));
+        }
+        all
     }
 
     /// Whether virtual ports of some port were never read, although they may exist.
@@ -322,7 +331,7 @@ impl Fabric {
                     is_usable: port.is_usable(),
                     needs_lid: port.needs_lid(),
                     description: super::description(&port.description),
-                    pkeys: port.pkeys.to_vec(),
+                    pkeys: self.pkeys_of_virtual(port).to_vec(),
                 };
                 let ports = ports.iter().filter(|(_, port)| port.is_read).map(row).collect();
                 let (port_guid, pkeys) = (self.port(host).guid, self.pkeys_of_all(host));

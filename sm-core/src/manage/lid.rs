@@ -98,6 +98,12 @@ impl LidTable {
         self.by_guid.is_empty()
     }
 
+    /// Number of LIDs that no port has, present or not.
+    pub fn free_count(&self) -> usize {
+        let taken = self.by_guid.values().map(|range| usize::from(range.len()));
+        usize::from(Lid::UNICAST_LAST.0).saturating_sub(taken.sum())
+    }
+
     /// The LIDs of a port.
     pub fn get(&self, guid: Guid) -> Option<LidRange> {
         self.by_guid.get(&guid).copied()
@@ -148,16 +154,22 @@ impl LidTable {
     }
 
     /// Adopts the LIDs that another subnet manager assigned: present ports keep the LIDs that they
-    /// hold even if the table differs, and absent ports lose those held by others.
+    /// hold even if the table differs, and absent ports lose those held by others. Of several that
+    /// hold the same, the one that has it in the table keeps it.
     /// [`assign`](Self::assign) resolves the rest. Returns whether the table changed.
     pub fn adopt(&mut self, ports: &[Request]) -> bool {
         let before = self.clone();
         let mut held = Used::default();
         let mut present: BTreeMap<Guid, LidRange> = BTreeMap::new();
-        for port in ports {
-            let range = held_range(port).filter(|range| held.take(*range));
-            if let Some(range) = range {
-                present.insert(port.guid, range);
+        // Of several ports that report one LID, the one that has it here: the others may never have
+        // been given it.
+        let has_it = |port: &Request, range| self.get(port.guid) == Some(range);
+        for is_known in [true, false] {
+            for port in ports {
+                let range = held_range(port).filter(|&range| has_it(port, range) == is_known);
+                if let Some(range) = range.filter(|range| held.take(*range)) {
+                    present.insert(port.guid, range);
+                }
             }
         }
         self.by_guid.retain(|guid, range| !present.contains_key(guid) && held.is_free(*range));
@@ -461,6 +473,16 @@ mod tests {
         assert_eq!((first(&table, 1), first(&table, 2), first(&table, 3)), (2, 4, 3));
         assert_eq!(table.get(Guid(4)), None, "its LID belongs to another");
         assert_eq!((first(&table, 5), first(&table, 6)), (9, 1), "absent, and held twice");
+    }
+
+    /// Regression: a port that reported the LID of another, and came first, got it from a new master.
+    #[test]
+    fn what_two_hold_stays_with_the_one_that_had_it() {
+        let (mut table, _) = LidTable::parse("0x2 2 2\n0x3 3 3");
+        let ports = [request(1, 2, 1), request(3, 2, 1), request(2, 2, 1)];
+        assert!(!table.adopt(&ports));
+        table.assign(&ports);
+        assert_eq!((first(&table, 1), first(&table, 2), first(&table, 3)), (1, 2, 3));
     }
 
     #[test]

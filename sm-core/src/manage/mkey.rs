@@ -108,6 +108,13 @@ impl Neighbours {
         self.by_end.is_empty()
     }
 
+    /// The GUIDs of the ports with known neighbours.
+    pub fn guids(&self) -> impl Iterator<Item = Guid> {
+        let mut last = None;
+        let guids = self.by_end.keys().map(|(guid, _)| *guid);
+        guids.filter(move |&guid| last.replace(guid) != Some(guid))
+    }
+
     /// The port at the other end of a link.
     pub fn get(&self, end: End) -> Option<End> {
         self.by_end.get(&end).copied()

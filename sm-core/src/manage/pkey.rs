@@ -145,6 +145,16 @@ impl PKeyPlan {
         self.tables.get(port).map(|table| &**table)
     }
 
+    /// The same, to be shared.
+    pub(crate) fn shared_table(&self, port: PortIndex) -> Option<&Arc<[PKey]>> {
+        self.tables.get(port)
+    }
+
+    /// The table that a virtual port should have.
+    pub(crate) fn virtual_table(&self, host: PortIndex, index: u16) -> Option<&Arc<[PKey]>> {
+        self.virtual_tables.get(&(host, index))
+    }
+
     /// The content of a block of a virtual port's table that should be set, if it is not right.
     pub fn wanted_virtual_block(
         &self,

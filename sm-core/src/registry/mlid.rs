@@ -98,10 +98,21 @@ impl Mlids {
         mlid.is_multicast() && mlid <= last && !self.used.contains_key(&mlid)
     }
 
+    /// How many MLIDs there are up to `last`.
+    pub(super) fn count(&self, last: Lid) -> usize {
+        usize::from((last.0 + 1).saturating_sub(Lid::MULTICAST_FIRST.0))
+    }
+
     /// How many MLIDs up to `last` are free.
     pub(super) fn free_count(&self, last: Lid) -> usize {
-        let all = usize::from((last.0 + 1).saturating_sub(Lid::MULTICAST_FIRST.0));
-        all.saturating_sub(self.used.range(Lid::MULTICAST_FIRST..=last).count())
+        let used = self.used.range(Lid::MULTICAST_FIRST..=last.max(Lid::MULTICAST_FIRST));
+        self.count(last).saturating_sub(used.count())
+    }
+
+    /// Whether more than `count` MLIDs up to `last` are free, as far as that is known without
+    /// counting them.
+    pub(super) fn has_free(&self, last: Lid, count: usize) -> bool {
+        self.count(last).saturating_sub(self.used.len()) > count
     }
 
     /// The lowest free MLID, at most `last`.

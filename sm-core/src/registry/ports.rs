@@ -10,7 +10,7 @@ use ib_mad::wire::attribute::{NodeType, PortState};
 use sa_proto::snapshot::{Partition, PortGroup, VirtualFabric};
 
 use super::pkey_sets::PKeySets;
-use crate::fabric::{Fabric, PortIndex, SubnetParameters};
+use crate::fabric::{Fabric, Node, PortIndex, SubnetParameters};
 use crate::manage::vfabric::by_mgid::ByMgid;
 
 /// Settings of the registry. A field that names an option in parentheses is configured by the
@@ -142,7 +142,7 @@ pub struct Ports {
     pub prefix: u64,
     /// GUID of the SM's port.
     pub sm_port_guid: Guid,
-    /// The last MLID that all switches can forward; below [`Lid::MULTICAST_FIRST`] if there is
+    /// The last MLID that switches can forward ([`Ports::of`]); below [`Lid::MULTICAST_FIRST`] if there is
     /// none.
     pub mlid_last: Lid,
     /// Partitions, ascending by base P_Key.
@@ -161,7 +161,13 @@ pub struct Ports {
     by_lid: Vec<u32>,
     by_pkeys: PKeySets,
     virtual_fabrics: ByMgid,
+    /// Ports of the nodes that one link brought, by each of them.
+    brought: HashMap<Guid, Arc<[Guid]>, RandomState>,
 }
+
+/// Entries that a multicast table is expected to have. A switch with fewer does not lower the
+/// number of MLIDs further, unless no switch has more: trees avoid it.
+const MLIDS_EXPECTED: u16 = 1024;
 
 impl Ports {
     /// These end ports without any configuration.
@@ -190,6 +196,7 @@ impl Ports {
             absent: Arc::default(),
             by_lid,
             virtual_fabrics: ByMgid::default(),
+            brought: HashMap::default(),
         }
     }
 
@@ -202,22 +209,37 @@ impl Ports {
         let policy = &parameters.policy;
         let mut partitions = policy.partitions.clone();
         partitions.sort_unstable_by_key(|partition| partition.pkey);
-        let capacity = fabric
-            .switches()
-            .map(|(_, switch)| switch.switch_info().multicast_fdb_cap())
-            .filter(|&capacity| capacity > 0)
-            .min();
-        let most = Lid::PERMISSIVE.0 - Lid::MULTICAST_FIRST.0;
-        let mlids = capacity.unwrap_or(most).min(most);
         let mut all = Self {
-            mlid_last: Lid(Lid::UNICAST_LAST.0 + mlids),
+            mlid_last: Lid(Lid::UNICAST_LAST.0 + mlids(fabric)),
             partitions,
             settings: Settings { allow_both_pkeys: policy.allow_both_pkeys, ..settings },
             ..Self::new(parameters.prefix, sm_port, ports)
         };
         all.set_virtual_fabrics(&policy.virtual_fabrics, &policy.port_groups);
         all.set_virtual_ports(virtual_ports(fabric), fabric.awaits_virtual_ports());
+        let mut by_link: HashMap<PortIndex, Vec<Guid>> = HashMap::new();
+        for port in fabric.end_ports() {
+            if let Some(link) = fabric.node_of(port).entry() {
+                by_link.entry(link).or_default().push(fabric.port(port).guid);
+            }
+        }
+        all.set_brought(by_link.into_values());
         all
+    }
+
+    /// Sets the ports of nodes that appeared behind one link of a subnet already known, by link: in
+    /// what they take of the registry's room for all, they count as one.
+    pub fn set_brought(&mut self, links: impl IntoIterator<Item = Vec<Guid>>) {
+        self.brought.clear();
+        for ports in links.into_iter().map(Arc::<[Guid]>::from) {
+            self.brought.extend(ports.iter().map(|&port| (port, Arc::clone(&ports))));
+        }
+    }
+
+    /// The ports that one link brought with `port`, it among them; it alone if no link did.
+    pub fn brought_with<'a>(&'a self, port: &'a EndPort) -> &'a [Guid] {
+        let together = self.brought.get(&port.guid);
+        together.map_or(std::slice::from_ref(&port.guid), |ports| ports)
     }
 
     /// Sets the GUIDs of virtual ports, each with that of the physical port, and whether there may
@@ -231,7 +253,7 @@ impl Ports {
         self.awaits_virtual_ports = awaits_others;
     }
 
-    /// Adds the GUIDs of all ports that have LIDs, present or not, and those of nodes.
+    /// Sets the GUIDs that ports and nodes have or had.
     pub fn set_known(&mut self, guids: impl Iterator<Item = Guid>) {
         let absent = guids.filter(|guid| !self.by_guid.contains_key(guid));
         self.absent = Arc::new(absent.collect());
@@ -309,6 +331,25 @@ impl Ports {
     }
 }
 
+/// How many MLIDs there are: as many as the smallest multicast table has entries, of the switches
+/// that did not appear in a subnet already known. Any host can answer as a switch that has next to
+/// none.
+fn mlids(fabric: &Fabric) -> u16 {
+    let most = Lid::PERMISSIVE.0 - Lid::MULTICAST_FIRST.0;
+    let switches = || fabric.switches().map(|(_, switch)| (fabric.node(switch.node), switch));
+    let capacities = |is_counted: fn(&Node) -> bool| {
+        let counted = switches().filter(move |(node, _)| is_counted(node));
+        let capacities = counted.map(|(_, switch)| switch.switch_info().multicast_fdb_cap());
+        capacities.filter(|&capacity| capacity > 0)
+    };
+    let least = capacities(|node| node.entry().is_none()).min();
+    let greatest = capacities(|node| node.entry().is_none()).max();
+    let Some((least, greatest)) = least.zip(greatest) else {
+        return capacities(|_| true).min().unwrap_or(most).min(most);
+    };
+    least.max(greatest.min(MLIDS_EXPECTED)).min(most)
+}
+
 /// Physical ports by the GUIDs of their virtual ports.
 fn virtual_ports(fabric: &Fabric) -> impl Iterator<Item = (Guid, Guid)> {
     let usable = fabric.usable_virtual_ports();
@@ -328,17 +369,18 @@ fn end_port(
     let info = port.port_info();
     let pkeys: Vec<_> = match fabric.virtual_ports(index) {
         Some(_) => fabric.pkeys_of_all(index),
-        None => port.pkeys.iter().copied().filter(|key| key.is_valid()).collect(),
+        None => fabric.pkeys_of(index).iter().copied().filter(|key| key.is_valid()).collect(),
     };
     let pkeys = tables.get(&pkeys[..]).cloned().unwrap_or_else(|| {
         let pkeys: Arc<[PKey]> = pkeys.into();
         tables.insert(pkeys.clone());
         pkeys
     });
-    port.base_lid().is_unicast().then(|| EndPort {
+    let (lid, lmc) = fabric.lids_of(index);
+    lid.is_unicast().then(|| EndPort {
         guid: port.guid,
-        lid: port.base_lid(),
-        lmc: info.lmc(),
+        lid,
+        lmc,
         mtu: Mtu::from_code(info.neighbor_mtu()).unwrap_or(Mtu::B256),
         rate: info.active_rate(info.capability_mask()).unwrap_or(Rate::Gbps2_5),
         pkeys,
@@ -382,7 +424,7 @@ mod tests {
     #[test]
     fn a_fabric_lists_end_ports_and_switch_capacities() {
         let mut fabric = Fabric::default();
-        let mut add = |kind, guid, ports| {
+        let add = |fabric: &mut Fabric, kind, guid, ports| {
             let mut bytes = [0; 40];
             NodeInfo::new(&mut bytes[..])
                 .unwrap()
@@ -392,8 +434,9 @@ mod tests {
                 .set_port_guid(Guid(guid));
             fabric.add(&NodeInfo::new(&bytes[..]).unwrap(), kind).unwrap()
         };
-        let (host, unready) = (add(NodeType::Ca, 1, 1), add(NodeType::Ca, 2, 1));
-        let switch = add(NodeType::Switch, 3, 4);
+        let (host, unready) =
+            (add(&mut fabric, NodeType::Ca, 1, 1), add(&mut fabric, NodeType::Ca, 2, 1));
+        let switch = add(&mut fabric, NodeType::Switch, 3, 4);
         let mut set = |node, num, peer, guid, lid| {
             let port = fabric.port_of(node, PortNum(num)).unwrap();
             if let Some(peer) = peer {
@@ -433,6 +476,23 @@ mod tests {
         let ports = of(&fabric);
         assert_eq!((ports.mlid_last, ports.prefix, ports.sm_port_guid), (Lid(0xC3FF), 7, Guid(1)));
         assert_eq!(ports.iter().count(), 2, "one has no LID yet");
+        // Regression: a host that answered as a switch with room for one MLID left none to others.
+        let newcomer = add(&mut fabric, NodeType::Switch, 9, 4);
+        fabric.set_entry(newcomer, fabric.port_of(switch, PortNum(4)).unwrap());
+        let index = fabric.node(newcomer).switch.unwrap();
+        let set_cap = |fabric: &mut Fabric, index, cap| {
+            let info = &mut fabric.switch_mut(index).info;
+            SwitchInfo::new(&mut info[..]).unwrap().set_multicast_fdb_cap(cap);
+        };
+        set_cap(&mut fabric, index, 1);
+        assert_eq!(of(&fabric).mlid_last, Lid(0xC3FF), "it is new");
+        let small = add(&mut fabric, NodeType::Switch, 10, 4);
+        let index = fabric.node(small).switch.unwrap();
+        set_cap(&mut fabric, index, 64);
+        assert_eq!(of(&fabric).mlid_last, Lid(0xC3FF), "trees avoid it");
+        let index = fabric.node(switch).switch.unwrap();
+        set_cap(&mut fabric, index, 128);
+        assert_eq!(of(&fabric).mlid_last, Lid(0xC07F), "none has as many as most have");
         let found = ports.by_lid(Lid(5)).unwrap();
         assert_eq!((found.guid, found.mtu, found.guid_cap), (Guid(1), Mtu::B2048, 32));
         assert_eq!(*found.pkeys, [PKey::DEFAULT_FULL, PKey(0x8001)]);

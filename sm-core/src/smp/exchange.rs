@@ -173,6 +173,17 @@ impl Exchange {
         self.window.get(tid).map(|sent| (sent.request, sent.m_key))
     }
 
+    /// Time since the first attempt of an outstanding request; `None` if it was not sent.
+    pub fn waited(&self, now: Instant, tid: u64) -> Option<Duration> {
+        let since = self.window.get(tid)?.since?;
+        Some(now.saturating_duration_since(since))
+    }
+
+    /// How long an unanswered request takes until it is given up, unless many are lost.
+    pub fn patience(&self) -> Duration {
+        self.timing.timeout.saturating_mul(self.timing.retries.saturating_add(1))
+    }
+
     /// Matches an answer: removes and returns its request, or `None` if there is none.
     pub fn handle_answer(&mut self, now: Instant, tid: u64) -> Option<Request> {
         let sent = self.window.handle_response(tid)?;
@@ -230,7 +241,7 @@ impl Exchange {
     /// A request that was given up, and the M_Key of its last attempt; each is yielded once. Under
     /// heavy loss requests get more attempts first.
     pub fn poll_given_up(&mut self, now: Instant) -> Option<(Request, Option<u64>)> {
-        let patience = self.timing.timeout.saturating_mul(self.timing.retries.saturating_add(1));
+        let patience = self.patience();
         loop {
             let (_, sent) = self.window.poll_expired()?;
             let since = sent.since.unwrap_or(now);

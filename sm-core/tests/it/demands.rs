@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::common::{Bed, fat_tree};
 use crate::handover::{Log, MINUTE, join, of_priority, ruled};
+use ib_mad::netlist::{LinkRate, Net, Node, NodeKind, PortRef};
 use ib_mad::transport::{Address, Packet};
-use ib_mad::types::{Guid, Lid};
+use ib_mad::types::{Guid, Lid, PortNum};
 use ib_mad::wire::attribute::{NoticeType, SmControl, SmInfo, SmNotice, SmState, TrapNumber};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::smp::{self, Smp};
@@ -367,5 +368,57 @@ fn a_trap_of_a_host_is_not_answered_with_the_m_key() {
             let shown = Smp::new(&packet.mad).unwrap().m_key();
             assert_eq!(shown, if node == switch { m_key } else { 0 });
         }
+    }
+}
+
+/// Two switches with a host each, and one with a port at both.
+fn with_dual_port_host() -> Net {
+    let mut net = Net::new();
+    let kinds =
+        [(NodeKind::Switch, 4), (NodeKind::Switch, 4), (NodeKind::Ca, 1), (NodeKind::Ca, 1)];
+    for (guid, (kind, ports)) in
+        (0x10..).step_by(0x10).zip(kinds.into_iter().chain([(NodeKind::Ca, 2)]))
+    {
+        let mut node = Node::new(kind, Guid(guid), ports, LinkRate::default());
+        node.id = format!("node{guid:x}");
+        for num in (1..=ports).filter(|_| kind == NodeKind::Ca) {
+            node.port_mut(num).unwrap().guid = Guid(guid + u64::from(num));
+        }
+        net.add_node(node);
+    }
+    let links =
+        [((0, 1), (1, 1)), ((2, 1), (0, 2)), ((3, 1), (1, 2)), ((4, 1), (0, 3)), ((4, 2), (1, 3))];
+    let end = |(node, port)| PortRef { node, port };
+    links.into_iter().for_each(|(a, b)| net.connect(end(a), end(b)).unwrap());
+    net
+}
+
+/// Regression: the path that a request recorded was followed through adapters: a host with two
+/// ports could begin the path of its own request at any other port, and speak for the master.
+#[test]
+fn a_path_through_an_adapter_is_not_that_of_the_manager_at_its_end() {
+    let mut bed = Bed::new(&with_dual_port_host());
+    let [standby, master] = [0, 1].map(|host| bed.hosts()[host]);
+    bed.manage(standby, of_priority(1), LidTable::default());
+    bed.manage(master, of_priority(5), LidTable::default());
+    bed.run_until(MINUTE, "a standby", |bed| {
+        bed.sweeper().sm_state() == SmState::Standby && bed.managers[1].sweeper.is_up()
+    });
+    let guid = bed.fabric.port(master, 1).unwrap().guid;
+    // Port 2 of the second switch leads to the master, port 2 of the host to that switch.
+    for (arrivals, is_believed) in [([2, 2, 3, 1].as_slice(), false), (&[2, 1, 1], true)] {
+        let mut packet = Packet::to(Address::smi(Lid::PERMISSIVE));
+        let ports: Vec<PortNum> = arrivals.iter().copied().map(PortNum).collect();
+        request(SmControl::Disable).write_directed(&mut packet.mad, &ports).unwrap();
+        let mut smp = Smp::of_mut(&mut packet.mad);
+        smp.set_hop_pointer(ports.len() as u8 + 1);
+        let mut path = [0; 64];
+        path[1..=arrivals.len()].copy_from_slice(arrivals);
+        smp.set_return_path(path);
+        show(&mut packet, guid, SmState::Master);
+        let now = bed.clock.now();
+        assert_eq!(bed.managers[0].sweeper.handle_packet(now, &mut packet), is_believed);
+        let is_inactive = bed.sweeper().sm_state() == SmState::NotActive;
+        assert_eq!(is_inactive, is_believed, "{arrivals:?}");
     }
 }

@@ -6,13 +6,17 @@ use std::time::Duration;
 
 use crate::common::{Bed, MadeUp, fat_tree};
 use fabric_sim::NodeIndex;
-use fabric_sim::generate::{Common, RandomGraph, Shape, generate};
+use fabric_sim::generate::{Common, Grid, RandomGraph, Shape, generate};
+use ib_mad::netlist::{LinkRate, Node, NodeKind, PortRef};
 use ib_mad::transport::Packet;
 use ib_mad::types::{Guid, PortNum};
 use ib_mad::wire::attribute::{NodeInfo, NodeType, PortInfo, PortState, SwitchInfo};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::smp::{DATA, Smp, answer};
 use sm_config::Settings;
+use sm_core::manage::lid::LidTable;
+use sm_core::manage::mkey::MKeyTable;
+use sm_core::sweep::Phase;
 
 /// Ports of each made-up switch. Port 1 leads towards the subnet, the others to further ones.
 const PORTS: u8 = 36;
@@ -97,14 +101,24 @@ fn attacked_by(
 ) -> (Bed, NodeIndex) {
     let mut bed = Bed::with_manager(&fat_tree(2, 4, 8), Settings::default());
     bed.bring_up();
+    let attacker = attack(&mut bed, delay, make_up);
+    (bed, attacker)
+}
+
+/// From now on, the last host answers for nodes that do not exist.
+fn attack(
+    bed: &mut Bed,
+    delay: Duration,
+    make_up: fn(&Leaf, &[u8], &mut Packet) -> bool,
+) -> NodeIndex {
     let attacker = *bed.hosts().last().unwrap();
     let link = bed.fabric.port(attacker, 1).unwrap().link.unwrap();
     let leaf = bed.fabric.node(link.node);
     let leaf = Leaf { guid: leaf.guid, ports: leaf.num_ports, port: link.port };
     let answer = Box::new(move |route: &[u8], packet: &mut Packet| make_up(&leaf, route, packet));
     bed.made_up = Some(MadeUp { at: attacker, delay, answer });
-    flap(&mut bed, attacker);
-    (bed, attacker)
+    flap(bed, attacker);
+    attacker
 }
 
 fn flap(bed: &mut Bed, host: NodeIndex) {
@@ -243,6 +257,21 @@ fn slow_made_up_nodes_delay_a_sweep_by_seconds() {
     }
 }
 
+/// Regression: made-up switches that answered what was read at once, and what was set late, held a
+/// sweep for minutes: only requests that were given up counted.
+#[test]
+fn made_up_switches_that_are_slow_to_take_settings_delay_a_sweep_by_seconds() {
+    let (mut bed, _) = attacked_by(Duration::ZERO, make_up);
+    let sets = |bed: &Bed| bed.sweeper().phase() == Phase::Addresses;
+    bed.run_until(Duration::from_secs(60), "made-up switches", sets);
+    assert!(bed.sweeper().fabric().counts().1 > 1000);
+    bed.made_up.as_mut().unwrap().delay = Duration::from_millis(150);
+    let before = bed.reports().len();
+    bed.run_until(Duration::from_secs(20), "the end of the sweep", |bed| {
+        bed.reports().len() > before
+    });
+}
+
 /// A part of the subnet with more nodes than a link brings in a sweep is plugged in.
 #[test]
 fn a_large_part_of_the_subnet_is_served_after_a_few_sweeps() {
@@ -266,4 +295,146 @@ fn a_large_part_of_the_subnet_is_served_after_a_few_sweeps() {
     let all =
         |bed: &Bed| bed.sweeper().fabric().counts().0 == 2600 && bed.what_is_wrong().is_none();
     bed.run_until(Duration::from_secs(30), "all hosts", all);
+}
+
+/// As [`make_up`], but there is one made-up switch only, with one VL and room for one MLID.
+fn make_up_one(leaf: &Leaf, route: &[u8], packet: &mut Packet) -> bool {
+    let request = Smp::new(&packet.mad).unwrap();
+    let (attribute, port) = (request.attribute_id(), request.attribute_modifier() as u8);
+    let is_made_up = make_up(leaf, route, packet);
+    if is_made_up && attribute == AttributeId::PORT_INFO {
+        let mut info = PortInfo::new(&mut packet.mad[DATA]).unwrap();
+        info.set_vl_cap(1);
+        if port > 1 {
+            info.set_port_state(PortState::Down);
+        }
+    } else if is_made_up && attribute == AttributeId::SWITCH_INFO {
+        SwitchInfo::new(&mut packet.mad[DATA]).unwrap().set_multicast_fdb_cap(1);
+    }
+    is_made_up
+}
+
+/// A torus of four by four switches with a host each, routed by an engine that needs lanes.
+fn torus() -> (Grid, Settings) {
+    let mut settings = Settings::default();
+    settings.set("routing_engine", "lash").unwrap();
+    (Grid { dims: vec![4, 4], wraps: true, hosts_per_switch: 1, radix: None }, settings)
+}
+
+/// Regression: a host that answered as a switch with one VL and room for one MLID left no lanes to
+/// the routing engine, and no MLIDs to other ports.
+#[test]
+fn a_made_up_switch_with_room_for_little_leaves_lanes_and_mlids_to_others() {
+    let (grid, settings) = torus();
+    let net = generate(&Shape::Grid(grid), &Common::default()).unwrap();
+    let mut bed = Bed::with_manager(&net, settings);
+    bed.bring_up();
+    let before = (bed.registered().mlid_last, bed.sweeper().engine_sls());
+    assert_eq!(bed.sweeper().routing_engine(), "lash");
+    attack(&mut bed, Duration::ZERO, make_up_one);
+    let found = |bed: &Bed| bed.reports().last().is_some_and(|report| report.switches == 17);
+    bed.run_until(Duration::from_secs(60), "a made-up switch", found);
+    assert_eq!(bed.sweeper().routing_engine(), "lash", "{:?}", bed.sweeper().rejected_engines());
+    assert_eq!((bed.registered().mlid_last, bed.sweeper().engine_sls()), before);
+}
+
+/// A switch that has fewer VLs than the others, and appears behind a cable later, is served.
+#[test]
+fn a_new_switch_with_one_vl_is_routed() {
+    let (grid, settings) = torus();
+    let mut net = generate(&Shape::Grid(grid), &Common::default()).unwrap();
+    let free = |net: &ib_mad::netlist::Net, node: u32| {
+        let ports = 1..=net.nodes()[node as usize].port_count();
+        let mut ends = ports.map(|port| PortRef { node, port });
+        ends.find(|&end| net.links().all(|(a, b)| a != end && b != end))
+    };
+    let mut add = |kind, guid, ports| {
+        let mut node = Node::new(kind, Guid(guid), ports, LinkRate::default());
+        node.id = format!("new{guid:x}");
+        net.add_node(node)
+    };
+    let (switch, host) = (add(NodeKind::Switch, 0xABC0, 4), add(NodeKind::Ca, 0xABD0, 1));
+    let leaf = (0..switch).find_map(|node| free(&net, node)).unwrap();
+    net.connect(leaf, PortRef { node: switch, port: 1 }).unwrap();
+    net.connect(PortRef { node: switch, port: 2 }, PortRef { node: host, port: 1 }).unwrap();
+    let mut bed = Bed::with_manager(&net, settings);
+    let nodes: Vec<NodeIndex> = bed.fabric.nodes().collect();
+    let new = *nodes.iter().find(|&&node| bed.fabric.node(node).guid == Guid(0xABC0)).unwrap();
+    bed.lie = Some(Box::new(move |node, packet| {
+        let smp = Smp::new(&packet.mad).unwrap();
+        if node == new && smp.attribute_id() == AttributeId::PORT_INFO {
+            PortInfo::new(&mut packet.mad[DATA]).unwrap().set_vl_cap(1);
+        }
+    }));
+    let now = bed.clock.now();
+    bed.fabric.link_down(now, new, 1).unwrap();
+    bed.bring_up();
+    let now = bed.clock.now();
+    bed.fabric.link_up(now, new, 1).unwrap();
+    bed.settle(Duration::from_secs(60), "a new switch");
+    assert_eq!(bed.sweeper().fabric().counts(), (17, 17));
+    assert_eq!(bed.sweeper().routing_engine(), "lash");
+    bed.assert_all_reachable();
+}
+
+/// As [`make_up`], but there are made-up switches behind the first only, and adapters behind those.
+fn make_up_adapters(leaf: &Leaf, route: &[u8], packet: &mut Packet) -> bool {
+    let request = Smp::new(&packet.mad).unwrap();
+    let (method, attribute) = (request.method(), request.attribute_id());
+    let is_made_up = make_up(leaf, route, packet);
+    let mut depth = 0_usize;
+    for &egress in route {
+        depth = if egress == 1 { depth.saturating_sub(1) } else { depth + 1 };
+    }
+    if is_made_up && route != [1] && depth >= 2 && method == Method::GET {
+        if attribute == AttributeId::NODE_INFO {
+            let mut info = NodeInfo::new(&mut packet.mad[DATA]).unwrap();
+            info.set_node_type(NodeType::Ca).set_num_ports(1);
+        } else if attribute == AttributeId::SWITCH_INFO {
+            packet.mad[8..16].fill(0xFF);
+        }
+    }
+    is_made_up
+}
+
+/// Regression: with an LMC, made-up adapters behind one link took all LIDs, and hosts that were
+/// away lost theirs.
+#[test]
+fn made_up_adapters_leave_lids_to_others() {
+    let settings = Settings { lmc: 7, ..Settings::default() };
+    let mut bed = Bed::with_manager(&fat_tree(2, 4, 8), settings);
+    bed.bring_up();
+    let (away, now) = (bed.hosts()[3], bed.clock.now());
+    let guid = bed.fabric.port(away, 1).unwrap().guid;
+    let before = bed.sweeper().lids().get(guid);
+    bed.fabric.link_down(now, away, 1).unwrap();
+    bed.run_for(Duration::from_secs(2));
+    attack(&mut bed, Duration::ZERO, make_up_adapters);
+    let found = |bed: &Bed| bed.reports().last().is_some_and(|report| report.left_out > 0);
+    bed.run_until(Duration::from_secs(60), "adapters left out", found);
+    bed.bring_up();
+    let lids = bed.sweeper().lids();
+    assert!(bed.sweeper().fabric().counts().0 > 100, "{:?}", bed.sweeper().fabric().counts());
+    assert_eq!(lids.get(guid), before);
+    assert!(lids.free_count() > 49151 / 3, "{}", lids.free_count());
+}
+
+/// Regression: the GUID of a host that was away could become an alias once its LIDs were lost.
+#[test]
+fn a_guid_is_known_without_lids_while_its_place_is_remembered() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 4, 8), Settings::default());
+    bed.bring_up();
+    let (away, now) = (bed.hosts()[3], bed.clock.now());
+    let guid = bed.fabric.port(away, 1).unwrap().guid;
+    bed.fabric.link_down(now, away, 1).unwrap();
+    bed.run_for(Duration::from_secs(2));
+    let neighbours = bed.managers[0].sweeper.neighbours().clone();
+    let host = bed.hosts()[0];
+    bed.managers.clear();
+    bed.manage(host, Settings::default(), LidTable::default());
+    bed.managers[0].sweeper.set_m_keys(MKeyTable::default(), neighbours);
+    bed.bring_up();
+    let sweeper = bed.sweeper();
+    assert_eq!(sweeper.lids().get(guid), None);
+    assert!(sweeper.known_guids().any(|known| known == guid));
 }

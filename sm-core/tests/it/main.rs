@@ -12,6 +12,7 @@ mod cuts;
 mod demands;
 mod dry_run;
 mod dumps;
+mod false_reports;
 mod faults;
 mod foreign;
 mod golden_multicast;

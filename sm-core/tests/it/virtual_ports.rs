@@ -18,6 +18,7 @@ use sa_proto::snapshot::{
 use sm_config::{Remarks, Settings, partitions};
 use sm_core::manage::api_partitions::ApiPartitions;
 use sm_core::manage::lid::LidTable;
+use sm_core::registry::{GUIDS_PER_BLOCK, GuidBlock};
 use sm_core::sweep::{VirtualPortFault, VirtualPortTrouble};
 use sm_routing::multicast::{Audience, Membership};
 
@@ -336,6 +337,48 @@ fn a_virtual_port_with_the_guid_of_a_host_is_left_out() {
     assert_eq!(switch_keys(&bed, 3), [0xffff]);
     assert_eq!(switch_keys(&bed, 5), [0xffff, 0x8005]);
     assert!(!published(&bed, 3)[1].is_usable);
+}
+
+/// Regression: while a host was away, another one announced a virtual port with its GUID, and got
+/// its P_Keys. The same with an alias of another port.
+#[test]
+fn a_virtual_port_does_not_get_the_guid_of_an_absent_host_nor_an_alias_of_another() {
+    let mut bed = bed(managed(2), EVERYONE);
+    let away = bed.hosts()[5];
+    let victim = bed.fabric.port(away, 1).unwrap().guid;
+    let (alias, own_alias) = (Guid(0x0200_0000_0000_0071), Guid(0x0200_0000_0000_0072));
+    let text = format!("{EVERYONE} A=0x5: {victim}=full,{alias}=full,{own_alias}=full;");
+    set_partitions(&mut bed, &text);
+    bed.bring_up();
+    bed.run_for(SOON);
+    let block = |bed: &Bed, host: usize, alias| {
+        let port_guid = bed.fabric.port(bed.hosts()[host], 1).unwrap().guid;
+        let mut guids = [Guid(0); GUIDS_PER_BLOCK];
+        (guids[0], guids[1]) = (port_guid, alias);
+        GuidBlock { port_guid, number: 0, guids }
+    };
+    let blocks = [block(&bed, 6, alias), block(&bed, 3, own_alias)];
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.put_guid_blocks(now, &blocks);
+    bed.fabric.link_down(now, away, 1).unwrap();
+    bed.run_for(SOON);
+    let host = bed.hosts()[3];
+    for (index, guid) in [(1, victim), (2, alias), (3, own_alias)] {
+        let now = bed.clock.now();
+        bed.fabric.virtual_port_up(now, host, 1, index, Some(guid)).unwrap();
+        bed.run_for(SOON);
+    }
+    let usable: Vec<bool> = published(&bed, 3).iter().map(|port| port.is_usable).collect();
+    assert_eq!(usable, [true, false, false, true]);
+    assert_eq!(keys(&bed, 3, 1)[0], [0xffff], "as it had with its own GUID");
+    assert_eq!(keys(&bed, 3, 3)[0], [0xffff, 0x8005]);
+    let taken = VirtualPortTrouble { what: VirtualPortFault::GuidTaken, first: 1, count: 2 };
+    assert_eq!(troubles(&bed), [taken]);
+    // The host comes back, and is served.
+    let now = bed.clock.now();
+    bed.fabric.link_up(now, away, 1).unwrap();
+    bed.run_for(Duration::from_secs(30));
+    assert_eq!(switch_keys(&bed, 5), [0xffff, 0x8005]);
 }
 
 #[test]

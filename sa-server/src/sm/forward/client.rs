@@ -13,7 +13,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
 use super::machine::{Counters, Machine};
-use super::{Exchange, PATIENCE};
+use super::{Acknowledged, Exchange, PATIENCE};
 use crate::sm::replica::Upstream;
 use crate::sm::sleep_until;
 
@@ -33,13 +33,22 @@ pub struct Forwarding {
     pub counters: Arc<Counters>,
     /// How long clients wait; older writes are not sent.
     pub patience: Duration,
+    /// What may be acknowledged.
+    pub acknowledged: Arc<Acknowledged>,
 }
 
 impl Forwarding {
     /// Forwards writes of the first lane of `exchange`, which expire when RDMA CM's clients time
     /// out.
     pub fn new(responder_id: u64, exchange: Arc<Exchange>) -> Self {
-        Self { responder_id, lane: 0, exchange, counters: Arc::default(), patience: PATIENCE }
+        Self {
+            responder_id,
+            lane: 0,
+            exchange,
+            counters: Arc::default(),
+            patience: PATIENCE,
+            acknowledged: Arc::default(),
+        }
     }
 
     /// Runs until a sender of `upstream`, the followed SM, or of `versions`, the version that
@@ -160,15 +169,17 @@ pub struct Forwarder {
     lane: usize,
     exchange: Arc<Exchange>,
     counters: Arc<Counters>,
+    acknowledged: Arc<Acknowledged>,
     machine: Machine,
 }
 
 impl Forwarder {
     /// Forwards what `forwarding` names. There is no stream yet.
     pub fn new(forwarding: Forwarding) -> Self {
-        let Forwarding { responder_id, lane, exchange, counters, patience } = forwarding;
+        let Forwarding { responder_id, lane, exchange, counters, patience, acknowledged } =
+            forwarding;
         let machine = Machine::new(responder_id, patience, Arc::clone(&counters));
-        Self { lane, exchange, counters, machine }
+        Self { lane, exchange, counters, acknowledged, machine }
     }
 
     /// Whether to open a stream now, if there is an SM. [`handle_connect`](Self::handle_connect)
@@ -229,7 +240,8 @@ impl Forwarder {
     pub fn deliver(&mut self) {
         self.exchange.set_reads(self.lane, self.machine.reads());
         self.exchange.set_confirmed(self.lane, self.machine.confirmed());
-        self.exchange.answer(std::iter::from_fn(|| self.machine.poll_answer()));
+        let mut permits = self.acknowledged.permits();
+        self.exchange.answer(std::iter::from_fn(|| self.machine.poll_answer(&mut permits)));
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.

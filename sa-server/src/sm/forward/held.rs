@@ -32,6 +32,11 @@ impl Point {
         Self { epoch, sequence, fabric_generation: 0 }
     }
 
+    /// The sequence number of the registry.
+    pub(super) fn sequence(self) -> u64 {
+        self.sequence
+    }
+
     /// The same state of the registry, with any fabric.
     pub(super) fn of_registry(self) -> Self {
         Self { fabric_generation: 0, ..self }
@@ -99,13 +104,13 @@ impl Held {
         before - self.waiting.len()
     }
 
-    /// Takes the next outcome that the tables contain.
-    pub(super) fn pop(&mut self) -> Option<Answer> {
+    /// Takes the next outcome that the tables contain, and the point at which they do.
+    pub(super) fn pop(&mut self) -> Option<(Point, Answer)> {
         let (first, _) = self.waiting.front()?;
         if !self.tables.contains(*first) {
             return None;
         }
-        self.waiting.pop_front().map(|(_, answer)| answer)
+        self.waiting.pop_front()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -128,7 +133,7 @@ mod tests {
     }
 
     fn popped(held: &mut Held) -> Vec<u64> {
-        std::iter::from_fn(|| held.pop()).map(|answer| answer.id).collect()
+        std::iter::from_fn(|| held.pop()).map(|(_, answer)| answer.id).collect()
     }
 
     #[test]

@@ -17,6 +17,7 @@ use sa_proto::metrics::Histogram;
 use sa_proto::proto::registry as proto;
 use sa_proto::snapshot::Version;
 
+use super::acknowledged::Permits;
 use super::currency::{Confirmed, Currency, Reads};
 use super::held::{Held, Point};
 use super::in_flight::{InFlight, Sent};
@@ -45,7 +46,8 @@ pub struct Counters {
     pub resent: AtomicU64,
     /// Writes given up because no outcome came in time.
     pub given_up: AtomicU64,
-    /// Outcomes discarded because too many waited for the tables, or their session was replaced.
+    /// Outcomes discarded because too many waited for the tables, their session was replaced, or a
+    /// manager that becomes master was promised that no more would be acknowledged.
     pub discarded: AtomicU64,
     /// Streams opened.
     pub streams: AtomicU64,
@@ -68,8 +70,8 @@ pub struct Machine {
     epoch: u64,
     link: Link,
     in_flight: InFlight,
-    /// Answers to return now.
-    ready: VecDeque<Answer>,
+    /// Answers to return now, and the points from which the registry contains what they tell.
+    ready: VecDeque<(Point, Answer)>,
     held: Held,
     currency: Currency,
     /// When expired writes are removed next; `None` while there is nothing to expire.
@@ -189,12 +191,12 @@ impl Machine {
     /// Passes on an answer once the tables contain the rows that it refers to.
     fn deliver(&mut self, point: Point, answer: Answer) {
         match answer.verdict {
-            Verdict::NoReply => self.ready.push_back(answer),
+            Verdict::NoReply => self.ready.push_back((point, answer)),
             Verdict::Reply(..) | Verdict::Requery if self.held.replaces(point) => {
                 self.counters.discarded.fetch_add(1, Relaxed);
             }
             Verdict::Reply(..) | Verdict::Requery => {
-                self.ready.extend(self.held.push(point, answer));
+                self.ready.extend(self.held.push(point, answer).map(|answer| (point, answer)));
             }
         }
     }
@@ -263,11 +265,17 @@ impl Machine {
         Some(write)
     }
 
-    /// The next answer for a worker. Call until it yields `None`.
-    pub fn poll_answer(&mut self) -> Option<Answer> {
-        let answer = self.ready.pop_front().or_else(|| self.held.pop());
+    /// The next answer for a worker: none for the client of a write that `permits` does not permit
+    /// to acknowledge. Call until it yields `None`.
+    pub(super) fn poll_answer(&mut self, permits: &mut Permits<'_>) -> Option<Answer> {
+        let next = self.ready.pop_front().or_else(|| self.held.pop());
         self.update_gauges();
-        answer
+        let (point, mut answer) = next?;
+        if matches!(answer.verdict, Verdict::Reply(..)) && !permits.take(point) {
+            self.counters.discarded.fetch_add(1, Relaxed);
+            answer.verdict = Verdict::NoReply;
+        }
+        Some(answer)
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due. Changes after any other `&mut self`
@@ -306,7 +314,8 @@ impl Machine {
         for number in self.in_flight.barriers() {
             let Some(sent) = self.in_flight.answered(number) else { continue };
             let ids = sent.others.into_iter().chain([sent.id]).filter(|id| *id != PROOF);
-            self.ready.extend(ids.map(|id| Answer { id, verdict: Verdict::Requery }));
+            let answers = ids.map(|id| Answer { id, verdict: Verdict::Requery });
+            self.ready.extend(answers.map(|answer| (Point::default(), answer)));
         }
         self.update_gauges();
     }

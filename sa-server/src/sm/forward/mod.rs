@@ -12,6 +12,7 @@
 //! A repeat of an open write is dropped, as its answer is pending. A repeat of an answered write is
 //! forwarded again; the SM remembers the first outcome.
 
+mod acknowledged;
 mod client;
 mod currency;
 mod exchange;
@@ -25,6 +26,7 @@ use ib_mad::transport::Address;
 use ib_mad::wire::mad::Status;
 use sa_proto::prost::bytes::Bytes;
 
+pub use acknowledged::Acknowledged;
 pub use client::{Forwarder, Forwarding};
 pub use currency::{Confirmed, Reads};
 pub use exchange::{Exchange, WorkerEnd};

@@ -18,6 +18,9 @@ pub struct Answering {
     pub snapshot: Option<Arc<Snapshot>>,
     /// Whether an SM has sent or confirmed it since this process started.
     pub is_current: bool,
+    /// The highest sequence number of the registry in that session that was acknowledged to a
+    /// client; 0 if there is none.
+    pub acknowledged: u64,
 }
 
 /// Sends the version of the snapshot that queries are answered from, after its registry if that is
@@ -50,6 +53,7 @@ pub fn replies(
         version: Some(version.into()),
         state: None,
         restarted: !serving.is_current,
+        acknowledged: serving.acknowledged,
     };
     let rows = rows.into_iter().flat_map(Encoder::full).filter_map(reply);
     rows.chain([Reply::Holding(holding)]).map(message)
@@ -98,7 +102,8 @@ mod tests {
         let serving = Arc::new(Snapshot::build(session, 4, fabric, registry).unwrap());
         for rows in [false, true] {
             let (outbound, mut sent) = mpsc::channel(1);
-            let answering = Answering { snapshot: Some(serving.clone()), is_current: true };
+            let answering =
+                Answering { snapshot: Some(serving.clone()), is_current: true, acknowledged: 8 };
             answer(proto::Inquiry { number: 5, rows, sm_guid: 1 }, &answering, &outbound);
             let mut decoder = None;
             let mut received = None;
@@ -116,7 +121,7 @@ mod tests {
             };
             let version = Version::try_from(holding.version).unwrap();
             assert_eq!((holding.number, version), (5, serving.version()));
-            assert!(!holding.restarted);
+            assert!(!holding.restarted && holding.acknowledged == 8);
             assert_eq!(received.is_some(), rows);
             if let Some(received) = received {
                 assert_eq!(received.version().registry(), serving.version().registry());

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ib_mad::types::Guid;
 use sa_proto::front_door::AnnouncedDoor;
@@ -24,6 +24,11 @@ use super::outage::Outage;
 use super::sessions::{Placed, Sessions};
 use super::status::{ReplicaStatus, Source};
 use super::updates::{Outcome, Updates};
+use crate::sm::forward::PATIENCE;
+
+/// How long a responder keeps the promise of its answer to an inquiry, at least; one second more at
+/// most. The writes that it concerns, which were on their way before, have expired then.
+const PROMISE: Duration = PATIENCE;
 
 /// Something for the driver to do.
 #[derive(Debug)]
@@ -109,6 +114,8 @@ struct Served {
     now: Option<Arc<Snapshot>>,
     /// Whether an SM has sent or confirmed it since this process started.
     is_current: bool,
+    /// Until when nothing above what was reported to an SM that becomes master is acknowledged.
+    promised_until: Option<Instant>,
     /// The link whose SM announced its front door, and the announcement.
     front_door: Option<(usize, AnnouncedDoor)>,
 }
@@ -209,7 +216,7 @@ impl Machine {
         }
         if let Some(Message::Inquiry(inquiry)) = message.message {
             let lane = self.updates.sessions().asked_by(Guid(inquiry.sm_guid));
-            let serving = lane.map_or(Answering::default(), |lane| self.answering(lane));
+            let serving = lane.map_or(Answering::default(), |lane| self.answering(now, lane));
             self.outputs.push_back(Output::Answer(link, inquiry, serving));
             return;
         }
@@ -257,6 +264,11 @@ impl Machine {
     /// Drops sessions whose managers are gone for long. Call it once a second.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.updates.expire(now);
+        for lane in 0..self.served.len() {
+            if self.served[lane].promised_until.is_some_and(|until| now >= until) {
+                self.end_promise(lane);
+            }
+        }
         self.settle();
     }
 
@@ -270,6 +282,9 @@ impl Machine {
         if is_served {
             self.served[lane].now = Some(snapshot.clone());
             self.served[lane].is_current |= link.is_some();
+            if before.session != version.session {
+                self.end_promise(lane);
+            }
             self.status.serve(lane, version);
         } else {
             self.status.counters.unusable.fetch_add(1, Relaxed);
@@ -376,6 +391,7 @@ impl Machine {
     }
 
     fn drop_lane(&mut self, lane: usize) {
+        self.end_promise(lane);
         let dropped = std::mem::take(&mut self.served[lane]);
         self.status.serve(lane, Version::NONE);
         self.outputs.push_back(Output::Drop(lane));
@@ -398,9 +414,19 @@ impl Machine {
         }
     }
 
-    fn answering(&self, lane: usize) -> Answering {
-        let Served { now, is_current, .. } = &self.served[lane];
-        Answering { snapshot: now.clone(), is_current: *is_current }
+    /// What is reported to an SM that becomes master, which begins its session with that: until
+    /// this session is here, nothing above it is acknowledged.
+    fn answering(&mut self, now: Instant, lane: usize) -> Answering {
+        let version = self.serving(lane);
+        let acknowledged = self.status.lane(lane).acknowledged().promise(version);
+        let served = &mut self.served[lane];
+        served.promised_until = Some(now + PROMISE);
+        Answering { snapshot: served.now.clone(), is_current: served.is_current, acknowledged }
+    }
+
+    fn end_promise(&mut self, lane: usize) {
+        self.served[lane].promised_until = None;
+        self.status.lane(lane).acknowledged().release();
     }
 
     /// Version of the snapshot that queries of a lane are answered from.
@@ -566,6 +592,36 @@ mod tests {
         let message = proto::FromSm { message: Some(Message::Inquiry(inquiry)) };
         machine.handle_message(Instant::now(), 1, message);
         assert_eq!(texts(&mut machine), ["1: answer 4 Some(2)"]);
+    }
+
+    /// Asks, as the manager at port 1 does when it becomes master.
+    fn inquire(machine: &mut Machine, now: Instant, link: usize) {
+        let inquiry = proto::Inquiry { number: 4, rows: false, sm_guid: 1 };
+        let message = proto::FromSm { message: Some(Message::Inquiry(inquiry)) };
+        machine.handle_message(now, link, message);
+        texts(machine);
+    }
+
+    #[test]
+    fn what_was_reported_to_a_new_master_is_a_promise_for_a_time_or_until_its_session() {
+        let (now, mut machine) = (Instant::now(), connected());
+        feed(&mut machine, 0, &snapshot(5, 1, 1));
+        let acknowledged = Arc::clone(machine.status.lane(0).acknowledged());
+        let is_held = |sequence| !acknowledged.permits_answer(5, sequence);
+        assert!(!is_held(2));
+        inquire(&mut machine, now, 1);
+        assert!(!is_held(1) && is_held(2));
+        feed(&mut machine, 0, &snapshot(5, 1, 2));
+        inquire(&mut machine, now, 1);
+        assert!(is_held(2), "the first answer counts");
+        machine.handle_timeout(now + PROMISE - Duration::from_millis(1));
+        assert!(is_held(2));
+        machine.handle_timeout(now + PROMISE);
+        assert!(!is_held(2));
+        inquire(&mut machine, now, 1);
+        assert!(!is_held(2) && is_held(3));
+        feed(&mut machine, 1, &snapshot(6, 1, 2));
+        assert!(!is_held(3), "the session of the one that asked");
     }
 
     /// Regression: the version in the cache counted as all that a responder had acknowledged before

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tonic::transport::Channel;
 
 use super::sessions::SESSIONS_MAX;
+use crate::sm::forward::Acknowledged;
 
 /// State of the replica, for metrics and operators. Read from any thread.
 #[derive(Debug, Default)]
@@ -25,6 +26,7 @@ pub struct ReplicaStatus {
 pub struct LaneStatus {
     version: watch::Sender<Version>,
     pub(super) upstream: watch::Sender<Option<Upstream>>,
+    acknowledged: Arc<Acknowledged>,
 }
 
 impl LaneStatus {
@@ -36,6 +38,11 @@ impl LaneStatus {
     /// Notifies of every change of [`version`](Self::version), once queries are answered from it.
     pub fn versions(&self) -> watch::Receiver<Version> {
         self.version.subscribe()
+    }
+
+    /// What is, and may be, acknowledged of the session.
+    pub fn acknowledged(&self) -> &Arc<Acknowledged> {
+        &self.acknowledged
     }
 
     /// The SM that is followed: the one whose snapshot is served, while it is connected.

@@ -111,7 +111,7 @@ impl Node {
             if usage != PortUse::Spare || is_seat {
                 targets.push(Target {
                     id,
-                    lid: entry.base_lid(),
+                    lid: fabric.lids_of(port).0,
                     gid: Gid::new(settings.subnet_prefix, entry.guid),
                     pkey: PKey::DEFAULT_FULL,
                     qpn,
@@ -133,8 +133,8 @@ impl Node {
         let fabric = self.sweeper.fabric();
         let entry = fabric.port(port);
         entry.state() == Some(PortState::Active)
-            && entry.base_lid().is_unicast()
+            && fabric.lids_of(port).0.is_unicast()
             && Some(port) != fabric.sm_port()
-            && entry.pkeys.contains(&PKey::DEFAULT_FULL)
+            && fabric.pkeys_of(port).contains(&PKey::DEFAULT_FULL)
     }
 }

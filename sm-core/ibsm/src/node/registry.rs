@@ -112,8 +112,7 @@ impl Node {
     pub(super) fn update_registry(&mut self, parameters: &SubnetParameters) {
         let settings = registry_settings(self.sweeper.settings());
         let mut ports = Ports::of(self.sweeper.fabric(), parameters, settings);
-        let nodes = self.sweeper.fabric().nodes().map(|(_, node)| node.guid);
-        ports.set_known(self.sweeper.lids().guids().chain(nodes));
+        ports.set_known(self.sweeper.known_guids());
         self.registry.ports = Some(ports.clone());
         let link = self.registry.link();
         link.fabric_changed(ports, self.predefined_groups(), self.issuer());
@@ -129,11 +128,11 @@ impl Node {
 
     fn issuer(&self) -> Issuer {
         let fabric = self.sweeper.fabric();
-        let sm_port = fabric.sm_port().map(|sm_port| fabric.port(sm_port));
+        let sm_port = fabric.sm_port();
         Issuer {
             prefix: self.sweeper.settings().subnet_prefix,
-            sm_lid: sm_port.map_or(Lid::NONE, |port| port.base_lid()),
-            sm_port_guid: sm_port.map(|port| port.guid).unwrap_or_default(),
+            sm_lid: sm_port.map_or(Lid::NONE, |port| fabric.lids_of(port).0),
+            sm_port_guid: sm_port.map(|port| fabric.port(port).guid).unwrap_or_default(),
         }
     }
 

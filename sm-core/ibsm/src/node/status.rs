@@ -256,7 +256,7 @@ impl Node {
             routing_engine: self.sweeper.routing_engine().to_owned(),
             engines_passed_over: self.sweeper.rejected_engines().to_vec(),
             guid: sm_port.map(|port| port.guid),
-            lid: sm_port.map_or(Lid::NONE, |port| port.base_lid()),
+            lid: fabric.sm_port().map_or(Lid::NONE, |port| fabric.lids_of(port).0),
             lmc: self.sweeper.settings().lmc,
             subnet_prefix: self.sweeper.settings().subnet_prefix,
             priority: self.sweeper.settings().sm_priority,

@@ -70,6 +70,16 @@ pub(crate) struct Holds {
     /// Whether it has had no update of that session since it was started: its process before may
     /// have acknowledged more.
     pub(crate) restarted: bool,
+    /// The highest sequence number in that session that it has acknowledged to a client; 0 if none
+    /// is known.
+    pub(crate) acknowledged: u64,
+}
+
+impl Holds {
+    /// The last registry that it has acknowledged a write of, as far as is known.
+    pub(crate) fn acknowledged(&self) -> RegistryVersion {
+        RegistryVersion { sequence: self.acknowledged, ..self.held }
+    }
 }
 
 /// A responder connected to the feed.

@@ -60,7 +60,13 @@ pub(super) enum Event {
     /// The responder explains a path.
     Explained(proto::Explained),
     /// The responder holds this version of the registry, and the follower this state.
-    Holding { number: u64, version: Version, state: StateVersion, restarted: bool },
+    Holding {
+        number: u64,
+        version: Version,
+        state: StateVersion,
+        restarted: bool,
+        acknowledged: u64,
+    },
     /// The follower's operators' files that differ from ours.
     Files(proto::FileDifferences),
     /// The follower is a master, and has acknowledged nothing after this version since the inquiry
@@ -155,8 +161,8 @@ impl Feed {
             (Message::Holding(holding), _) => {
                 let version = Version::try_from(holding.version)?;
                 let state = holding.state.map(StateVersion::from).unwrap_or_default();
-                let (number, restarted) = (holding.number, holding.restarted);
-                Ok(Some(Event::Holding { number, version, state, restarted }))
+                let proto::Holding { number, restarted, acknowledged, .. } = holding;
+                Ok(Some(Event::Holding { number, version, state, restarted, acknowledged }))
             }
             (Message::Files(files), _) => Ok(Some(Event::Files(files))),
             (Message::Sealed(sealed), _) => {

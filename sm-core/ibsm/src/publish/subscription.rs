@@ -547,7 +547,7 @@ impl Subscription {
                 let names = observe::file_names(files.names);
                 responders.update(self.connection, |entry| entry.files_differ = Some(names.clone()))
             }
-            Event::Holding { number, version, state, restarted } => {
+            Event::Holding { number, version, state, restarted, acknowledged } => {
                 if !self.shared.note_reported(version.session) {
                     return Err(implausible(version));
                 }
@@ -575,7 +575,7 @@ impl Subscription {
                         })
                     }
                     None => responders.update(self.connection, |entry| {
-                        entry.holds = Some(Holds { number, held, restarted });
+                        entry.holds = Some(Holds { number, held, restarted, acknowledged });
                     }),
                 }
             }

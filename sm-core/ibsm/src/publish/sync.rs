@@ -9,7 +9,8 @@
 //!
 //! Then the follower may take over, and relies on having been awaited if it has not heard the
 //! master in the fabric since. So writes continue only after the master has heard the fabric at
-//! that time: its link works, and the follower, which polls it, hears it.
+//! that time: its link works, and the follower, which polls it, hears it. One that does not hear
+//! the fabric itself relies on nothing (`node::succession`).
 
 use std::collections::BTreeMap;
 use std::fmt;

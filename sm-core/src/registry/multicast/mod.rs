@@ -195,9 +195,9 @@ fn join(core: &mut Core, ports: &Ports, request: &Request, asked: &Asked) -> Ans
     if is_new {
         let count = core.multicast.groups.of(requester.guid);
         core.within_quota(request, count, ports.settings.groups_per_port_max)?;
-        let room = match !request.trusted && is_greedy(core, ports, count) {
-            true => Room::Shared,
-            false => Room::Own,
+        let room = match request.trusted {
+            true => Room::Own,
+            false => room_of(core, ports, requester, Class::of(&group)),
         };
         let mlid = choose_mlid(core, ports, &group, asked.view().mlid(), room)?;
         edit(&mut group).set_mlid(mlid);
@@ -315,11 +315,29 @@ fn may_change(held: &MulticastMember, group: &Record, port: &EndPort, requester:
 /// Groups of a port that may have MLIDs of their own, however few are free.
 const MODEST: usize = 16;
 
-/// Whether a port that created this many groups gets no further MLID for itself: there must be as
-/// many left as it has groups, so that others get some, too (Choudhury, Hahne 1998: dynamic
-/// thresholds). One port gets half of the MLIDs, two a third each.
-fn is_greedy(core: &Core, ports: &Ports, groups: usize) -> bool {
-    groups >= MODEST && groups >= core.multicast.mlids.free_count(ports.mlid_last)
+/// Of so many MLIDs one is the last that groups get which could share another one's: the rest is
+/// for those of a partition, SL, MTU or rate that no group has yet.
+const RESERVED_PER: usize = 8;
+
+/// Where a new group of a port gets its MLID from. As many must be free as the port has groups, so
+/// that others get some, too (Choudhury, Hahne 1998: dynamic thresholds): one port gets half of the
+/// MLIDs, two a third each. All ports that one link brought count as one.
+fn room_of(core: &Core, ports: &Ports, requester: &EndPort, class: Class) -> Room {
+    let (mlids, last) = (&core.multicast.mlids, ports.mlid_last);
+    let together = ports.brought_with(requester).iter();
+    let groups: usize = together.map(|&port| core.multicast.groups.of(port)).sum();
+    let reserved = mlids.count(last) / RESERVED_PER;
+    if groups < MODEST && mlids.has_free(last, reserved) {
+        return Room::Own;
+    }
+    let free = mlids.free_count(last);
+    let is_last = free <= reserved;
+    let is_greedy = groups >= free && (groups >= MODEST || is_last);
+    let could_share = || ports.settings.share_mlids && mlids.least_shared(class, last).is_some();
+    match is_greedy || is_last && could_share() {
+        true => Room::Shared,
+        false => Room::Own,
+    }
 }
 
 /// Where a group gets its MLID from.

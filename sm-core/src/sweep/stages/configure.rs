@@ -79,10 +79,20 @@ impl Subnet {
                 None => self.error(format_args!("{shortage}")),
             }
         }
+        self.note_assigned_lids();
         if changed || adopted {
             self.events.push(Event::LidsChanged);
         }
         changed || adopted
+    }
+
+    /// Passes the assigned LIDs to the fabric, which publishes these, not what ports report.
+    pub(in crate::sweep) fn note_assigned_lids(&mut self) {
+        let Self { fabric, lids, settings, .. } = self;
+        fabric.assign_lids(|fabric, port| {
+            let range = lids.get(fabric.port(port).guid)?;
+            Some((range.first, link::lmc_of(fabric, port, settings)))
+        });
     }
 
     /// LID of the SM's own port.

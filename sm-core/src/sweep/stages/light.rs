@@ -179,7 +179,7 @@ impl Subnet {
 
     /// Whether a port has any of these LIDs, which ascend.
     pub(in crate::sweep) fn owns_any(&self, port: PortIndex, lids: &[Lid]) -> bool {
-        let base = self.fabric.port(port).base_lid();
+        let (base, _) = self.fabric.lids_of(port);
         let lmc = link::lmc_of(&self.fabric, port, &self.settings);
         let next = lids.partition_point(|&lid| lid < base);
         base != Lid::NONE && lids.get(next).is_some_and(|lid| lid.0 - base.0 < 1 << lmc)

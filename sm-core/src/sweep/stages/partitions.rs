@@ -107,6 +107,10 @@ impl Subnet {
         self.partitions.in_force = config;
         self.partitions.memberships = memberships;
         self.partitions.wrong_virtual_hosts = plan.wrong_virtual_hosts(&self.fabric);
+        self.fabric.assign_pkeys(
+            |port| plan.shared_table(port),
+            |host, index| plan.virtual_table(host, index),
+        );
         self.partitions.plan = plan;
         self.report_shortages();
     }

@@ -1,5 +1,6 @@
 //! Virtual lanes: how many an engine may use, and which SL keeps a path in its lane.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use ib_mad::types::{Lid, PortNum, Sl};
@@ -42,18 +43,37 @@ pub(in crate::sweep) fn vls(
     least.map_or(qos.swe.sl2vl, |vls| port_qos::folded(&qos.swe.sl2vl, vls))
 }
 
-/// The smallest OperationalVLs code among ports between switches.
+/// The smallest OperationalVLs code among ports between switches. Those of switches that appeared
+/// together behind one cable do not count: no loop of other links leads through that cable, and any
+/// host can answer as switches with one VL.
 fn least_vls(
     fabric: &Fabric,
     settings: &Settings,
     topology: &Topology,
     switches: &[SwitchIndex],
 ) -> Option<u8> {
+    let entry = |number: u16| {
+        let switch = fabric.switch(*switches.get(usize::from(number))?);
+        fabric.node(switch.node).entry()
+    };
+    // How many cables lead from the switches that each link brought to others.
+    let mut cables: HashMap<PortIndex, usize> = HashMap::new();
+    for number in topology.switches() {
+        if let Some(brought) = entry(number) {
+            let others =
+                topology.links(number).iter().filter(|link| entry(link.peer) != Some(brought));
+            *cables.entry(brought).or_default() += others.count();
+        }
+    }
+    let is_apart = |number: u16| entry(number).is_some_and(|brought| cables[&brought] <= 1);
     let mut operational = None;
     for (number, &index) in topology.switches().zip(switches) {
         let mut ports = fabric.ports_of(fabric.switch(index).node);
         for link in topology.links(number) {
             let port = ports.find(|&port| fabric.port(port).num == PortNum(link.port));
+            if is_apart(number) || is_apart(link.peer) {
+                continue;
+            }
             let vls = port.map(|port| link::operational_vls(fabric, port, settings));
             operational = operational.into_iter().chain(vls).min();
         }
@@ -94,7 +114,7 @@ impl Subnet {
 
     /// The SL of the path from an end port to `lid`, for which policy chose `chosen`.
     pub(in crate::sweep) fn engine_sl(&self, from: PortIndex, lid: Lid, chosen: Sl) -> Sl {
-        self.sls_of_paths().sl(self.fabric.port(from).base_lid(), lid, chosen)
+        self.sls_of_paths().sl(self.fabric.lids_of(from).0, lid, chosen)
     }
 
     /// Whether ports need SL-to-VL tables: for QoS, for the bandwidth of virtual fabrics, or for

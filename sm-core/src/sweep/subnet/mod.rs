@@ -27,10 +27,11 @@ pub(in crate::sweep) mod sharding;
 pub(in crate::sweep) mod state;
 pub(in crate::sweep) mod system_images;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-use ib_mad::types::PortNum;
+use ib_mad::types::{Guid, PortNum};
 
 use crate::fabric::{DirectedRoute, Fabric, PortIndex};
 use crate::manage::home::Homes;
@@ -70,6 +71,8 @@ pub(in crate::sweep) struct Subnet {
     /// none otherwise.
     pub(in crate::sweep) own_planes: Vec<PortNum>,
     pub(in crate::sweep) m_keys: MKeys,
+    /// Port GUIDs by the alias GUIDs that the registry has given to these ports.
+    pub(in crate::sweep) alias_owners: HashMap<Guid, Guid>,
     /// Where the GUIDs of ports belong.
     pub(in crate::sweep) homes: Homes,
     /// What does not belong, and is kept out.
@@ -106,6 +109,7 @@ impl Subnet {
             lids,
             own_planes: Vec::new(),
             m_keys: MKeys::default(),
+            alias_owners: HashMap::new(),
             homes: Homes::default(),
             quarantine: Quarantine::default(),
             partitions: Partitioning::default(),

@@ -94,7 +94,8 @@ impl Subnet {
         (self.fabric.port(origin).guid == info.guid()).then_some(origin)
     }
 
-    /// The port that a request came from, if it came along a directed route.
+    /// The port that a request came from, if it came along a directed route. Adapters do not
+    /// forward: a path through one was made up by it.
     pub(super) fn origin_of(&self, packet: &Packet) -> Option<PortIndex> {
         let smp = Smp::of(&packet.mad);
         if !smp.is_directed() {
@@ -105,12 +106,20 @@ impl Subnet {
             return None;
         }
         // Each node noted the port by which the request arrived.
-        let mut at = self.fabric.port(self.fabric.sm_port()?).node;
-        let mut arrival = self.fabric.sm_port()?;
-        for num in smp.return_path()[1..=hops].iter().rev() {
+        let own = self.fabric.port(self.fabric.sm_port()?).node;
+        let (mut at, mut arrival) = (own, self.fabric.sm_port()?);
+        for (passed, num) in smp.return_path()[1..=hops].iter().rev().enumerate() {
             let leaves = self.fabric.port_of(at, PortNum(*num))?;
-            arrival = self.fabric.port(leaves).peer()?;
-            at = self.fabric.port(arrival).node;
+            let is_passed = match self.fabric.node(at).switch {
+                // A request does not leave a switch by the port that it came by.
+                Some(_) => passed == 0 || leaves != arrival,
+                None => passed == 0 && self.fabric.is_own_port(leaves),
+            };
+            let peer = self.fabric.port(leaves).peer().filter(|_| is_passed)?;
+            if self.fabric.port(peer).peer() != Some(leaves) {
+                return None;
+            }
+            (at, arrival) = (self.fabric.port(peer).node, peer);
         }
         // A switch is addressed by its port 0.
         match self.fabric.node(at).switch {

@@ -211,7 +211,8 @@ fn maps(fabric: &Fabric) -> Vec<PortMaps> {
             }
             None => vec![(0, held(index))],
         };
-        let (kind, guid, lid, name) = (node.kind, port.guid, port.base_lid(), node.name());
+        let (kind, guid, name) = (node.kind, port.guid, node.name());
+        let (lid, _) = fabric.lids_of(index);
         PortMaps { kind, guid, lid, name, maps }
     };
     let mut all: Vec<PortMaps> = fabric.end_ports().map(of).collect();

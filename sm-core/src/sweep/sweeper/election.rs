@@ -73,8 +73,9 @@ impl Sweeper {
     /// The SMs of the subnet found by the last discovery, including this one.
     pub fn subnet_managers(&self) -> Vec<SubnetManager> {
         let row = |port: PortIndex, info: [u8; 21]| {
+            let (lid, _) = self.subnet.fabric.lids_of(port);
             let port = self.subnet.fabric.port(port);
-            SubnetManager { port_guid: port.guid, lid: port.base_lid(), info }
+            SubnetManager { port_guid: port.guid, lid, info }
         };
         let ours = self.subnet.fabric.sm_port().map(|sm_port| {
             let own = &self.subnet.election.own;
@@ -136,7 +137,7 @@ impl Sweeper {
             Peer {
                 port_guid: entry.guid,
                 place: self.subnet.peer_place(*port),
-                lid: entry.base_lid(),
+                lid: self.subnet.fabric.lids_of(*port).0,
                 state: sm.state,
                 priority: sm.priority,
                 answered: seen.map(|seen| now.saturating_duration_since(seen)),
@@ -308,6 +309,7 @@ impl Sweeper {
         self.multicast.rest();
         self.subnet.overwritten.forget();
         self.subnet.schedule.clear();
+        self.subnet.fabric.forget_assignments();
     }
 
     /// Applies a changed `sm_inactive`; `false` if that has to wait for the next start. A master

@@ -6,6 +6,7 @@ use ib_mad::types::Guid;
 
 use super::Sweeper;
 use crate::manage::mkey::{MKeyTable, Neighbours};
+use crate::sweep::subnet::Subnet;
 
 impl Sweeper {
     /// Sets the remembered M_Keys and neighbours.
@@ -40,6 +41,14 @@ impl Sweeper {
     /// The known M_Keys, to be saved.
     pub fn m_keys(&self) -> &MKeyTable {
         &self.subnet.m_keys.known
+    }
+
+    /// GUIDs that ports or nodes have or had: of those that are there, have LIDs or are
+    /// remembered as neighbours. Some are listed more than once.
+    pub fn known_guids(&self) -> impl Iterator<Item = Guid> {
+        let Subnet { fabric, lids, m_keys, .. } = &self.subnet;
+        let nodes = fabric.nodes().map(|(_, node)| node.guid);
+        nodes.chain(lids.guids()).chain(m_keys.neighbours.guids())
     }
 
     /// Neighbours of ports, to be saved; ports not seen in the last sweep keep their neighbour, and

@@ -69,7 +69,7 @@ impl Sweeper {
             debug!("an SMP was returned as undeliverable");
             return false;
         }
-        self.reach.note(now, packet);
+        self.reach.note(now, packet, &self.subnet.fabric);
         if method.is_response() {
             if smp.status().is_busy() {
                 // Nothing was done, and an immediate retry would not help: the attempt fails at
@@ -79,6 +79,7 @@ impl Sweeper {
             }
             let attribute = smp.attribute_id();
             let asked = self.subnet.exchange.peek(tid);
+            let waited = self.subnet.exchange.waited(now, tid).unwrap_or_default();
             // A response with another attribute does not match, even with its TransactionID.
             if asked.is_none_or(|(request, _)| request.kind.attribute_id() == attribute)
                 && let Some(request) = self.subnet.exchange.handle_answer(now, tid)
@@ -86,6 +87,7 @@ impl Sweeper {
                 if let Some(m_key) = asked.and_then(|(_, m_key)| m_key) {
                     self.subnet.check_m_key(request, m_key, &packet.mad);
                 }
+                self.note_answered(request, waited);
                 self.handle_response(now, request, &packet.mad);
             }
         } else {
@@ -204,7 +206,7 @@ impl Sweeper {
             lid if lid.is_unicast() => lid,
             _ => {
                 let origin = self.subnet.origin_of(packet);
-                origin.map_or(Lid::NONE, |port| self.subnet.fabric.port(port).base_lid())
+                origin.map_or(Lid::NONE, |port| self.subnet.fabric.lids_of(port).0)
             }
         };
         match trap.number {

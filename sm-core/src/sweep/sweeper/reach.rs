@@ -4,10 +4,12 @@
 use std::time::{Duration, Instant};
 
 use ib_mad::packet::Packet;
+use ib_mad::types::Lid;
 use ib_mad::wire::mad::{MgmtClass, Status};
 use ib_mad::wire::smp::Smp;
 
 use super::Sweeper;
+use crate::fabric::Fabric;
 use crate::smp::{Kind, Request, kinds};
 use crate::sweep::subnet::Subnet;
 use crate::sweep::subnet::owner::{OwnedRequest, RequestOwner};
@@ -24,15 +26,26 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    /// Records the arrival of an SMP, unless the agent of the own port sent it.
-    pub(super) fn note(&mut self, now: Instant, packet: &Packet) {
+    /// Records the arrival of an SMP, unless the agent or a program of the own host sent it.
+    pub(super) fn note(&mut self, now: Instant, packet: &Packet, fabric: &Fabric) {
         let smp = Smp::of(&packet.mad);
-        // The agent of our own port answers without a hop.
-        let is_own = smp.mgmt_class() == MgmtClass::SUBN_DIRECTED_ROUTE && smp.hop_count() == 0;
+        let is_own = match smp.mgmt_class() {
+            // The agent of our own port answers without a hop.
+            MgmtClass::SUBN_DIRECTED_ROUTE => smp.hop_count() == 0,
+            // Its traps come from the port's own LID, without a link, too.
+            _ => is_own_lid(fabric, packet.address.lid),
+        };
         if !is_own {
             self.heard = Some(now);
         }
     }
+}
+
+/// Whether a LID is one of the SM's port, or may be: that has none yet.
+fn is_own_lid(fabric: &Fabric, lid: Lid) -> bool {
+    let mut own = fabric.own_ports().map(|port| fabric.port(port).port_info());
+    let is_of = |base: Lid, lmc: u8| base.0 >> lmc == lid.0 >> lmc;
+    !lid.is_unicast() || own.any(|info| is_of(info.base_lid(), info.lmc()))
 }
 
 impl Sweeper {

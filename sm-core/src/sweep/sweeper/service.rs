@@ -24,9 +24,7 @@ impl Sweeper {
             .fabric
             .end_ports()
             .filter(serves)
-            .map(|port| {
-                (self.subnet.fabric.port(port).guid, self.subnet.fabric.port(port).pkeys.clone())
-            })
+            .map(|port| (self.subnet.fabric.port(port).guid, self.subnet.fabric.pkeys_of(port)))
             .collect();
         let changed = self.subnet.state.in_service.replace(ports);
         if !changed.went.is_empty() {
@@ -42,7 +40,7 @@ impl Sweeper {
                     self.aliases.forget(*port);
                     self.virtual_ports.forget(*port);
                 } else {
-                    self.aliases.remove(*port);
+                    self.aliases.remove(&mut self.subnet.alias_owners, *port);
                 }
             }
         }

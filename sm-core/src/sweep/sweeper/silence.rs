@@ -1,11 +1,13 @@
-//! Requests to nodes that leave many unanswered: see [`Silence`](crate::sweep::stages::silence).
+//! Requests to nodes that leave many unanswered, or answer late: see
+//! [`Silence`](crate::sweep::stages::silence).
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Sweeper;
 use crate::fabric::{NodeIndex, PortIndex};
 use crate::smp::{Destination, Request};
 use crate::sweep::stages::Stage;
+use crate::sweep::stages::silence::LATE;
 use crate::sweep::subnet::owner::Step;
 
 impl Sweeper {
@@ -15,6 +17,20 @@ impl Sweeper {
         match &mut self.sweep.stage {
             Stage::Discover(discovery) => discovery.note_given_up(&self.subnet, node, now),
             _ => self.sweep.silence.note(node, entry),
+        }
+    }
+
+    /// Counts how long a node took to answer, if it appeared in a subnet already known. A discovery
+    /// reads such nodes for a limited time.
+    pub(super) fn note_answered(&mut self, request: Request, waited: Duration) {
+        let is_discovery = matches!(self.sweep.stage, Stage::Discover(_));
+        if waited < LATE || self.sweep.is_idle() || is_discovery {
+            return;
+        }
+        let Some((node, _)) = self.brought_by(request) else { return };
+        if let Some(entry) = self.subnet.fabric.node(node).entry() {
+            let patience = self.subnet.exchange.patience();
+            self.sweep.silence.note_late(node, entry, waited, patience);
         }
     }
 

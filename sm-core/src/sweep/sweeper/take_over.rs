@@ -54,6 +54,7 @@ impl Sweeper {
 
     fn enter_spare(&mut self, what: TakeOver, lids: LidRange, spare: PortIndex) {
         self.subnet.lids.set(what.spare, lids);
+        self.subnet.note_assigned_lids();
         // Before any sweep looks where clients belong.
         self.subnet.shards.follow(what);
         self.subnet.events.push(Event::LidsChanged);
@@ -91,6 +92,7 @@ impl Sweeper {
         if !done {
             // No port was given the LIDs: they are still the old port's.
             self.subnet.lids.set(what.old, lids);
+            self.subnet.note_assigned_lids();
         }
         self.end_take_over(now, what, done);
     }

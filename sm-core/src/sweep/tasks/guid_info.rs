@@ -41,11 +41,22 @@ pub(in crate::sweep) struct AliasGuids {
 
 impl AliasGuids {
     /// Sets the wanted contents of blocks, which are written when no sweep is under way.
-    pub(in crate::sweep) fn put(&mut self, now: Instant, blocks: &[GuidBlock]) {
+    /// `owners` has the port of each alias.
+    pub(in crate::sweep) fn put(
+        &mut self,
+        owners: &mut HashMap<Guid, Guid>,
+        now: Instant,
+        blocks: &[GuidBlock],
+    ) {
         for block in blocks {
             let key = (block.port_guid, block.number);
-            self.desired.insert(key, block.guids);
+            let before = self.desired.insert(key, block.guids);
+            disown(owners, block.port_guid, &before.unwrap_or_default());
             self.stale.insert(key);
+        }
+        for block in blocks {
+            let aliases = block.guids.iter().filter(|&&guid| guid != Guid(0));
+            owners.extend(aliases.map(|&alias| (alias, block.port_guid)));
         }
         self.attempts = 0;
         self.wake(now);
@@ -57,9 +68,9 @@ impl AliasGuids {
     }
 
     /// A port left the fabric, and its aliases with it.
-    pub(in crate::sweep) fn remove(&mut self, port: Guid) {
+    pub(in crate::sweep) fn remove(&mut self, owners: &mut HashMap<Guid, Guid>, port: Guid) {
         for key in self.keys_of(port) {
-            self.desired.remove(&key);
+            disown(owners, port, &self.desired.remove(&key).unwrap_or_default());
             self.stale.remove(&key);
         }
     }
@@ -87,6 +98,15 @@ impl AliasGuids {
             *place = guid.0.to_be_bytes();
         }
         Some(bytes)
+    }
+}
+
+/// A port does not have these aliases any more.
+fn disown(owners: &mut HashMap<Guid, Guid>, port: Guid, block: &Block) {
+    for alias in block {
+        if owners.get(alias) == Some(&port) {
+            owners.remove(alias);
+        }
     }
 }
 

@@ -388,9 +388,23 @@ impl VirtualPortSetup {
     /// Settles GUIDs and recomputes P_Key tables.
     fn plan(&mut self, subnet: &mut Subnet) {
         self.is_plan_stale = false;
-        subnet.fabric.settle_virtual_guids();
+        subnet.settle_virtual_guids();
         subnet.set_pkeys();
         self.follow_partitions(subnet);
+    }
+}
+
+impl Subnet {
+    /// Chooses one port for each GUID of virtual ports. GUIDs that physical ports have or had, and
+    /// aliases, are not for virtual ports of others.
+    fn settle_virtual_guids(&mut self) {
+        let Self { fabric, lids, m_keys, alias_owners, .. } = self;
+        fabric.settle_virtual_guids(|guid, host| {
+            let is_physical =
+                || lids.get(guid).is_some() || m_keys.neighbours.links_of(guid).next().is_some();
+            let alias_owner = alias_owners.get(&guid);
+            guid != host && is_physical() || alias_owner.is_some_and(|&owner| owner != host)
+        });
     }
 }
 

@@ -17,6 +17,7 @@ use sm_core::fabric::SubnetParameters;
 use sm_core::manage::lid::LidTable;
 use sm_core::manage::shard::TakeOver;
 use sm_core::mastership::RemoteSm;
+use sm_core::registry::{self, Ports};
 use sm_core::sweep::{Changes, Event, Phase, PortsChanged, Report, Sweeper, TrapNotice};
 
 /// Reads operators' files from disk.
@@ -127,8 +128,17 @@ impl Bed {
 
     /// The fabric as the first manager publishes it.
     pub(crate) fn plane(&self) -> FabricPlane {
+        self.sweeper().fabric().plane(&self.parameters())
+    }
+
+    /// The end ports of the fabric as the first manager passes them to the registry.
+    pub(crate) fn registered(&self) -> Ports {
+        Ports::of(self.sweeper().fabric(), &self.parameters(), registry::Settings::default())
+    }
+
+    fn parameters(&self) -> SubnetParameters {
         let sweeper = self.sweeper();
-        sweeper.fabric().plane(&SubnetParameters {
+        SubnetParameters {
             prefix: SUBNET_PREFIX_DEFAULT,
             lifetime: 18,
             sa_key: 1,
@@ -137,7 +147,7 @@ impl Bed {
             path_sls: sweeper.path_sls(),
             managers: Vec::new(),
             policy: Default::default(),
-        })
+        }
     }
 
     /// Starts a manager on a node.

@@ -5,6 +5,7 @@ use sa_proto::snapshot::Session;
 
 use super::super::currency::{PROOF_AGE_MAX, PROOF_INTERVAL, SILENCE_MAX};
 use super::*;
+use crate::sm::forward::Acknowledged;
 
 const PATIENCE: Duration = Duration::from_secs(2);
 const STEP: Duration = Duration::from_millis(1);
@@ -13,6 +14,7 @@ const STEP: Duration = Duration::from_millis(1);
 struct Bed {
     machine: Machine,
     counters: Arc<Counters>,
+    acknowledged: Acknowledged,
     submissions: VecDeque<Submission>,
     now: Instant,
 }
@@ -37,7 +39,8 @@ impl Bed {
         let counters = Arc::<Counters>::default();
         let mut machine = Machine::new(5, PATIENCE, Arc::clone(&counters));
         machine.handle_version(version(1, 10));
-        Self { machine, counters, submissions: VecDeque::new(), now: Instant::now() }
+        let acknowledged = Acknowledged::default();
+        Self { machine, counters, acknowledged, submissions: VecDeque::new(), now: Instant::now() }
     }
 
     /// A machine with an open stream, and no write in flight.
@@ -78,7 +81,8 @@ impl Bed {
     }
 
     fn answers(&mut self) -> Vec<(u64, Verdict)> {
-        let answers = std::iter::from_fn(|| self.machine.poll_answer());
+        let mut permits = self.acknowledged.permits();
+        let answers = std::iter::from_fn(|| self.machine.poll_answer(&mut permits));
         answers.map(|answer| (answer.id, answer.verdict)).collect()
     }
 
@@ -142,6 +146,47 @@ fn an_outcome_is_answered_once_the_tables_contain_it() {
     assert_eq!((count(&bed.counters.in_flight), count(&bed.counters.held)), (0, 0));
     bed.receive([outcome(0, 1, 12)]);
     assert!(bed.answers().is_empty(), "it was answered already");
+}
+
+/// Regression: a responder had told a manager that became master what it held, and then
+/// acknowledged a write that the former master had decided before and that arrived late: the
+/// new session began without it.
+#[test]
+fn no_outcome_above_what_was_reported_to_a_new_master_is_acknowledged() {
+    let mut bed = Bed::connected();
+    bed.submit([5, 6, 7, 8]);
+    bed.submit_barriers([9]);
+    assert_eq!(bed.transmit(), Some(vec![0, 1, 2, 3, 4]));
+    bed.receive([outcome(0, 1, 10)]);
+    assert_eq!(bed.answered(), [5]);
+    bed.receive([outcome(1, 1, 11), outcome(2, 1, 12)]);
+    bed.machine.handle_version(version(1, 11));
+    assert_eq!(bed.acknowledged.promise(version(1, 11)), 10, "what it has acknowledged so far");
+    let reply = Verdict::Reply(Status::OK, None);
+    assert_eq!(bed.answers(), [(6, reply.clone())], "it was reported");
+    assert_eq!(bed.acknowledged.promise(version(1, 11)), 11);
+    bed.machine.handle_version(version(1, 13));
+    assert_eq!(bed.acknowledged.promise(version(1, 13)), 11, "the first promise stays");
+    bed.receive([outcome(3, 1, 13), outcome(4, 1, 13)]);
+    let silence = Verdict::NoReply;
+    let expected = [(8, silence.clone()), (9, Verdict::Requery), (7, silence)];
+    let mut answers = bed.answers();
+    answers.sort_by_key(|(id, _)| *id);
+    assert_eq!(answers.len(), 3);
+    for answer in expected {
+        assert!(answers.contains(&answer), "{answers:?}");
+    }
+    assert_eq!(count(&bed.counters.discarded), 2);
+
+    // The next session, and this one once the promise has ended.
+    bed.submit([1, 2]);
+    bed.transmit();
+    bed.machine.handle_version(version(2, 20));
+    bed.receive([outcome(5, 2, 20)]);
+    assert_eq!(bed.answers(), [(1, reply.clone())]);
+    bed.acknowledged.release();
+    bed.receive([outcome(6, 2, 20)]);
+    assert_eq!(bed.answers(), [(2, reply)]);
 }
 
 #[test]

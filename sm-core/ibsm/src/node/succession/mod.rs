@@ -45,6 +45,12 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 const PULSE: Duration = Duration::from_secs(1);
 /// How long a master may hear nothing from the fabric before it asks its neighbor.
 const REACH_INTERVAL: Duration = Duration::from_millis(500);
+/// The same of a manager that is not master, or has no session yet, while the feed is silent.
+const LISTEN_INTERVAL: Duration = Duration::from_millis(150);
+/// A manager that has heard nothing from the fabric for this long may not have heard the master
+/// either. In the second between [`LEASE`] and the time at which a master gives its standby up, the
+/// standby polls it every 200 ms until it answers: one of these polls arrives in the rest.
+const UNHEARD_MAX: Duration = Duration::from_millis(600);
 
 /// Totals since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,6 +94,9 @@ pub(super) struct Succession {
     known_at_election: Session,
     /// When this process went on after it had not run: until then the master may have been alive.
     resumed: Option<Instant>,
+    /// Until when this SM last heard nothing of the fabric while the master's feed was silent:
+    /// until then that master may have been alive.
+    unheard: Option<Instant>,
     takeover: TakeOver,
     handover: PreparedHandover,
     /// [`Followed::elections`] that are known.
@@ -133,6 +142,7 @@ impl Succession {
             doubt: Doubt::default(),
             known_at_election: NO_SESSION,
             resumed: None,
+            unheard: None,
             takeover: TakeOver::default(),
             handover: PreparedHandover::default(),
             elections: 0,
@@ -180,6 +190,7 @@ impl Succession {
         if stopped > LEASE / 2 {
             self.resumed = Some(now);
         }
+        self.note_unheard(now, sweeper);
         if sweeper.sm_state() != SmState::Master {
             // A packet that arrives may be a handover.
             self.caught_up = self.followed.is_ready_for_handover(now);
@@ -189,6 +200,15 @@ impl Succession {
             self.raise(now, Cause::Stopped(stopped), sweeper);
         }
         self.check_reach(now, sweeper);
+    }
+
+    /// Notices that this SM cannot hear whether the master is alive whose feed is silent.
+    fn note_unheard(&mut self, now: Instant, sweeper: &Sweeper) {
+        let Some(contact) = self.followed.contact.filter(|_| self.follows) else { return };
+        let since = sweeper.heard_fabric().max(Some(contact + FEED_SILENCE));
+        if since.is_some_and(|since| now > since + UNHEARD_MAX) {
+            self.unheard = Some(now);
+        }
     }
 
     /// When the fabric was heard last, if another manager could replace this one; else now.
@@ -261,6 +281,7 @@ impl Succession {
             let published = published.filter(|version| *version != Version::NONE);
             self.sealed = published.map(|version| (version, self.elections));
             self.follow_as_standby(now, parts.sweeper);
+            self.listen(now, parts.sweeper);
         }
         self.is_unreached &= self.doubt.is_raised();
         parts.registry.yield_store(self.is_unreached);
@@ -286,7 +307,8 @@ impl Succession {
     /// Makes sure that the fabric is heard as long as it can be reached.
     fn reach(&mut self, now: Instant, parts: &mut Parts<'_>) {
         if self.follows || self.shares {
-            let silence = REACH_INTERVAL.min(vouched(parts.sweeper) / 4);
+            let interval = if self.has_session { REACH_INTERVAL } else { LISTEN_INTERVAL };
+            let silence = interval.min(vouched(parts.sweeper) / 4);
             self.wake(Some(parts.sweeper.probe_fabric(now, silence)));
             self.check_reach(now, parts.sweeper);
         }
@@ -416,7 +438,7 @@ impl Succession {
             held,
             responders: &responders.load(),
             now,
-            heard: sweeper.master_seen().max(self.resumed),
+            heard: self.may_have_lived(sweeper),
         };
         let finding = self.takeover.poll(&evidence, |rows_from| feed.inquire(rows_from));
         self.wake(self.takeover.poll_timeout(now));
@@ -496,8 +518,7 @@ impl Succession {
     /// acknowledged more than the copy has.
     fn probe(&mut self, now: Instant, sweeper: &mut Sweeper) {
         let Some(contact) = self.followed.contact else { return };
-        let is_claimed = sweeper.master_seen().is_some_and(|heard| heard <= contact + LEASE);
-        if sweeper.sm_state() != SmState::Standby || !is_claimed {
+        if sweeper.sm_state() != SmState::Standby || !self.may_claim(contact, sweeper) {
             return;
         }
         let due = self.probe_due.unwrap_or(now).max(contact + FEED_SILENCE);
@@ -508,6 +529,29 @@ impl Succession {
         let wait = if sent { PROBE_INTERVAL } else { PROBE_INTERVAL / 10 };
         self.probe_due = Some(now + wait);
         self.wake(self.probe_due);
+    }
+
+    /// Makes sure that the fabric is heard, as long as it can be reached, while the feed is silent.
+    fn listen(&mut self, now: Instant, sweeper: &mut Sweeper) {
+        let contact = self.followed.contact.filter(|contact| self.may_claim(*contact, sweeper));
+        let Some(due) = contact.map(|contact| contact + FEED_SILENCE) else { return };
+        if !self.follows || sweeper.sm_state() == SmState::NotActive {
+            return;
+        }
+        let due = if now < due { due } else { sweeper.probe_fabric(now, LISTEN_INTERVAL) };
+        self.note_unheard(now, sweeper);
+        self.wake(Some(due));
+    }
+
+    /// When the master was last heard from, or may have been alive unnoticed.
+    fn may_have_lived(&self, sweeper: &Sweeper) -> Option<Instant> {
+        sweeper.master_seen().max(self.resumed).max(self.unheard)
+    }
+
+    /// Whether the copy may still turn out to be complete: the master is not known to have outlived
+    /// the last contact.
+    fn may_claim(&self, contact: Instant, sweeper: &Sweeper) -> bool {
+        self.may_have_lived(sweeper).is_some_and(|lived| lived <= contact + LEASE)
     }
 
     fn wake(&mut self, due: Option<Instant>) {

@@ -40,7 +40,7 @@ pub(super) struct Evidence<'a> {
     pub(super) held: RegistryVersion,
     pub(super) responders: &'a [Responder],
     pub(super) now: Instant,
-    /// When that master was last heard from in the fabric, or this process did not listen.
+    /// When that master was last heard from in the fabric, or this SM could not hear it.
     pub(super) heard: Option<Instant>,
 }
 
@@ -59,6 +59,8 @@ pub(super) struct TakeOver {
     stage: Stage,
     /// The port of the previous master, if that was alive when the questions began.
     rival: Option<Guid>,
+    /// What the previous master acknowledged without this SM, by a responder's answer.
+    unawaited: Option<RegistryVersion>,
 }
 
 #[derive(Debug, Default)]
@@ -124,11 +126,15 @@ impl TakeOver {
                 self.stage = Stage::Fetching { number, target, until: now + ROWS_PATIENCE };
                 return None;
             }
+            self.unawaited = evidence.unawaited(number);
             match evidence.newest(number) {
                 // What this SM has not stored was not acknowledged then. Without the outcomes of
                 // those writes, their repeats would get other answers: a deletion that there is no
                 // such record.
-                Some((id, target)) if target > evidence.held && !evidence.was_awaited() => {
+                Some((id, target))
+                    if target > evidence.held
+                        && (!evidence.was_awaited() || self.unawaited.is_some()) =>
+                {
                     info!("responder {id:#x} holds a newer registry, {target}: fetching it");
                     inquire(Some(id));
                     self.stage = Stage::Fetching { number, target, until: now + ROWS_PATIENCE };
@@ -146,7 +152,11 @@ impl TakeOver {
 
     fn settle(&mut self, evidence: &Evidence<'_>, number: u64) -> Option<Finding> {
         self.stage = Stage::Settled;
-        let missing = evidence.judge(number, self.rival);
+        let unawaited = self.unawaited.filter(|_| evidence.was_awaited());
+        let missing = match unawaited {
+            Some(version) => Some(format!("{version} was acknowledged without this SM")),
+            None => evidence.judge(number, self.rival),
+        };
         Some(missing.map_or(Finding::Complete, Finding::Incomplete))
     }
 }
@@ -226,6 +236,13 @@ impl Evidence<'_> {
     /// from last.
     fn was_awaited(&self) -> bool {
         self.beat().is_some_and(|beat| beat.awaited) && self.is_recent()
+    }
+
+    /// The newest registry that a responder has acknowledged and this SM has not stored: if writes
+    /// waited for this SM, they no longer did, without its notice, as when its host stood still.
+    fn unawaited(&self, number: u64) -> Option<RegistryVersion> {
+        let answers = self.answers(number).map(|(_, holds)| holds.acknowledged());
+        answers.filter(|version| *version > self.held).max()
     }
 
     /// The last heartbeat of the master whose registry was received.

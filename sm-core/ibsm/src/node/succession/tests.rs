@@ -20,8 +20,10 @@ fn responder(id: u64, holds: Option<(u64, Version)>) -> Responder {
     let front_door = vec!["127.0.0.1:1".to_owned()];
     let hello = Hello { responder_id: id, front_door, ..Hello::default() };
     let mut responder = Responder::new(&hello, None, None, Instant::now(), id);
-    responder.holds =
-        holds.map(|(number, version)| Holds { number, held: version.registry(), restarted: false });
+    responder.holds = holds.map(|(number, version)| {
+        let held = version.registry();
+        Holds { number, held, restarted: false, acknowledged: 0 }
+    });
     responder
 }
 
@@ -231,6 +233,28 @@ fn what_a_master_that_waited_for_the_standby_did_not_acknowledge_is_decided_agai
         assert_eq!(case.poll(), awaited.then_some(Finding::Complete));
         let asked: &[_] = if awaited { &[None] } else { &[None, Some(1)] };
         assert_eq!(*case.asked.borrow(), asked);
+    }
+}
+
+/// Regression: a standby whose host had stood still with its clock was given up by the master,
+/// which died later. The standby concluded that all writes had waited for it, though a responder
+/// held one that was acknowledged since.
+#[test]
+fn what_a_responder_has_acknowledged_shows_that_the_standby_was_given_up() {
+    for acknowledged in [10, 11] {
+        let mut case = Case::new();
+        case.followed.beat.as_mut().unwrap().awaited = true;
+        case.poll();
+        case.answer(version(5, 12), version(5, 10));
+        case.responders[0].holds.as_mut().unwrap().acknowledged = acknowledged;
+        let first = case.poll();
+        if acknowledged == 10 {
+            assert_eq!(first, Some(Finding::Complete));
+            continue;
+        }
+        assert_eq!((first, &case.asked.borrow()[..]), (None, &[None, Some(1)][..]));
+        case.held = version(5, 12).registry();
+        assert!(is_incomplete(&case.poll().unwrap()), "another one that is gone may hold more");
     }
 }
 

@@ -161,7 +161,8 @@ fn a_master_acknowledges_nothing_once_another_manager_was_elected() {
 }
 
 /// Regression: a master whose link had failed went on acknowledging, and kept the right to commit
-/// to the shared store, while another took over that could not reach it.
+/// to the shared store, while another took over that could not reach it. Traps of its own port
+/// counted as heard from the fabric.
 #[test]
 fn a_master_that_does_not_hear_the_fabric_acknowledges_nothing_and_yields_the_store() {
     for (follows, shares) in [(true, false), (false, true), (false, false)] {
@@ -173,7 +174,10 @@ fn a_master_that_does_not_hear_the_fabric_acknowledges_nothing_and_yields_the_st
         assert!(acknowledges(&bed));
         let host = bed.own_host();
         bed.fabric.link_down(bed.clock.now(), host, 1).unwrap();
-        bed.run_for(Duration::from_millis(3_100));
+        for change in 0..31 {
+            bed.fabric.set_description(bed.clock.now(), host, &format!("host {change}")).unwrap();
+            bed.run_for(Duration::from_millis(100));
+        }
         assert_eq!(acknowledges(&bed), !follows && !shares, "{follows} {shares}");
         bed.run_for(MINUTE);
         assert_eq!(acknowledges(&bed), !follows && !shares, "{follows} {shares}");
@@ -302,7 +306,7 @@ fn a_new_master_begins_its_session_when_responders_have_said_what_they_hold() {
         if answers {
             let held = bed.registry.lock().held;
             assert!(bed.responders.update(7, |entry| entry.holds =
-                Some(Holds { number: 1, held, restarted: false })));
+                Some(Holds { number: 1, held, restarted: false, acknowledged: 0 })));
         }
         bed.run_until(MINUTE, |bed| bed.feed.lock().session.is_some());
         let took = bed.clock.now() - began;
@@ -331,6 +335,43 @@ fn a_standby_polls_a_master_whose_feed_fell_silent() {
     let seen = bed.node.sweeper().master_seen().unwrap();
     assert!(seen > contact + LEASE, "regular polls are 10 s apart");
     assert!(!bed.status.copy.as_ref().unwrap().in_step, "it claims nothing any more");
+}
+
+/// Regression: a standby whose host had lost both networks was given up, the master went on alone
+/// and died. The standby came back and concluded, from a silence in which it heard nothing at all,
+/// that all writes had waited for it.
+#[test]
+fn a_standby_that_did_not_hear_the_fabric_does_not_rely_on_having_been_awaited() {
+    for is_isolated in [true, false] {
+        let mut bed = Bed::build(of_priority(1), Files::new(), false, true);
+        bed.add_peer(of_priority(9));
+        bed.run_until(MINUTE, |bed| {
+            state(bed) == SmState::Standby && bed.peer.as_ref().unwrap().sweeper.is_up()
+        });
+        // Polls are 10 s apart: the master was heard last some time ago.
+        bed.run_for(Duration::from_secs(3));
+        let mut followed = publishing(&bed, 6);
+        bed.registry.lock().held = followed.stored.registry();
+        followed.beat.as_mut().unwrap().awaited = true;
+        followed.is_connected = false;
+        bed.node.handle_followed(followed);
+        let host = bed.own_host();
+        if is_isolated {
+            bed.fabric.link_down(bed.clock.now(), host, 1).unwrap();
+            bed.run_for(Duration::from_secs(5));
+        }
+        bed.crash_peer();
+        if is_isolated {
+            bed.fabric.link_up(bed.clock.now(), host, 1).unwrap();
+        }
+        let before = bed.fabric.counters().reregistrations;
+        bed.run_until(MINUTE * 2, |bed| bed.feed.lock().session.is_some());
+        let counters = bed.node.succession();
+        let expected = (u64::from(!is_isolated), u64::from(is_isolated));
+        assert_eq!((counters.complete, counters.incomplete), expected);
+        bed.run_for(MINUTE);
+        assert_eq!(bed.fabric.counters().reregistrations > before, is_isolated);
+    }
 }
 
 /// Regression: the previous master had a newer registry, and it was replaced by ours.

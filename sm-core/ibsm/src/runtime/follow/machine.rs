@@ -292,9 +292,8 @@ impl Stream {
         }
         let version = Some(progress.last_stored().into());
         let state = Some(progress.last_state().into());
-        let message =
-            Some(Reply::Holding(proto::Holding { number, version, state, restarted: false }));
-        Some(FromResponder { message })
+        let holding = proto::Holding { number, version, state, ..proto::Holding::default() };
+        Some(FromResponder { message: Some(Reply::Holding(holding)) })
     }
 
     fn send(&mut self, message: Reply) {

@@ -300,6 +300,11 @@ impl Progress {
         state.0.elections
     }
 
+    /// How often other managers asked what is held.
+    pub fn elections(&self) -> u64 {
+        self.lock().0.elections
+    }
+
     /// Sets the version published last by this SM, if it is master and acknowledges nothing, and
     /// how many elections of others it knew then.
     pub fn set_sealed(&self, now: Option<(Version, u64)>) {

@@ -307,8 +307,8 @@ impl RegistryHandle {
     /// Lets writes be acknowledged until this time; `None`: they wait.
     pub(super) fn acknowledge_until(&self, until: Option<Instant>) {
         let mut inbox = self.shared.inbox();
-        let before = std::mem::replace(&mut inbox.acknowledge_until, until);
-        let wakes = match until {
+        let before = inbox.permit(until);
+        let wakes = match inbox.acknowledge_until {
             Some(_) => {
                 inbox.seal = false;
                 self.shared.sealed.store(false, Relaxed);

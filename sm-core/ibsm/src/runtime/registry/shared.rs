@@ -88,6 +88,11 @@ pub(super) struct Inbox {
     pub(super) busy: bool,
     /// Whether that was withdrawn, and the thread has not noticed yet.
     pub(super) seal: bool,
+    /// Elections of other managers that were known when writes were permitted last.
+    pub(super) elections: u64,
+    /// Whether another manager was told that nothing is acknowledged, since `acknowledge_until` had
+    /// passed: the service loop must notice that before it permits writes again.
+    pub(super) has_lapsed: bool,
     pub(super) stop: bool,
 }
 
@@ -95,6 +100,33 @@ impl Inbox {
     /// Whether writes may be acknowledged now.
     pub(super) fn may_acknowledge(&self, now: Instant) -> bool {
         self.acknowledge_until.is_some_and(|until| now < until)
+    }
+
+    /// Permits writes until this time, or makes them wait. Returns what was permitted before.
+    pub(super) fn permit(&mut self, until: Option<Instant>) -> Option<Instant> {
+        self.has_lapsed &= until.is_some();
+        let until = until.filter(|_| !self.has_lapsed);
+        if until.is_some() {
+            self.elections = self.elections();
+        }
+        std::mem::replace(&mut self.acknowledge_until, until)
+    }
+
+    /// How many elections of other managers there were when the time in which writes are permitted
+    /// had passed, if there was one since they were permitted. They wait until the service loop has
+    /// withdrawn the permission.
+    pub(super) fn lapse(&mut self, now: Instant) -> Option<u64> {
+        let has_passed = self.acknowledge_until.is_some_and(|until| now >= until);
+        let elections = self.elections();
+        if self.has_lapsed || !has_passed || elections == self.elections {
+            return None;
+        }
+        self.has_lapsed = true;
+        Some(elections)
+    }
+
+    fn elections(&self) -> u64 {
+        self.followed.as_ref().map_or(0, |followed| followed.elections())
     }
 
     pub(super) fn has_work(&self, now: Instant) -> bool {

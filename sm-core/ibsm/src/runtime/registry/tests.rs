@@ -172,6 +172,36 @@ fn sealed_writes_wait_and_go_on_afterwards() {
     assert_eq!(inbound.blocking_recv().unwrap().unwrap().outcomes[0].id, 1);
 }
 
+/// Regression: a master whose service loop hung did not answer the manager that had replaced it,
+/// which asked all clients to register again.
+#[test]
+fn a_new_master_is_answered_though_the_service_loop_hangs() {
+    let directory = tempfile::tempdir().unwrap();
+    let (handle, publisher, outbound, mut inbound) = master(&directory);
+    let progress = Arc::new(Progress::default());
+    handle.keep_copy(&progress);
+    let soon = Instant::now() + Duration::from_millis(300);
+    handle.acknowledge_until(Some(soon));
+    assert_eq!(progress.note_elected(Guid(2)), 1);
+    await_that("sealed", || progress.sealed().is_some());
+    assert!(Instant::now() >= soon, "not before");
+    assert_eq!(progress.sealed(), Some((publisher.version(), 1)));
+    // The loop goes on, and does not know of the election yet.
+    let later = Some(Instant::now() + Duration::from_secs(3600));
+    handle.acknowledge_until(later);
+    handle.shared.submit(vec![job(1, &outbound)]);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(inbound.try_recv().is_err(), "it waits");
+    handle.acknowledge_until(None);
+    handle.acknowledge_until(later);
+    assert_eq!(inbound.blocking_recv().unwrap().unwrap().outcomes[0].id, 1);
+    // It hangs again, and no other manager is elected.
+    progress.set_sealed(None);
+    handle.acknowledge_until(Some(Instant::now()));
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(progress.sealed(), None);
+}
+
 /// Regression: a responder whose tables lacked the latest routes took answers to its barriers for
 /// the proof that they were current, as these named the registry's state only.
 #[test]

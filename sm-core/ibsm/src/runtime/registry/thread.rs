@@ -206,6 +206,7 @@ impl RegistryThread {
             self.shared.ring();
         }
         self.notify(now, events);
+        self.seal_lapsed(now);
         // While the file cannot be read, the dump keeps its contents.
         if let Some(plane) = self.durable.plane() {
             let time = self.durable.now();
@@ -503,6 +504,15 @@ impl RegistryThread {
             self.shared.answers_wait.store(false, SeqCst);
         } else {
             self.waiting_due = acknowledged.due;
+        }
+    }
+
+    /// Tells a manager that was elected, in place of a service loop that hangs, that nothing is
+    /// acknowledged any more: the time for which that loop vouched has passed.
+    fn seal_lapsed(&self, now: Instant) {
+        let Some(followed) = &self.followed else { return };
+        if let Some(elections) = self.shared.inbox().lapse(now) {
+            followed.set_sealed(Some((self.durable.published_version(), elections)));
         }
     }
 

@@ -1,6 +1,10 @@
 //! Origin of groups' parameters: files, virtual fabrics, broadcast groups, MLIDs.
 
+use std::collections::BTreeSet;
+
 use sa_proto::snapshot::{PortGroup, VirtualFabric};
+
+use super::super::super::testing::port;
 
 use super::*;
 
@@ -203,4 +207,69 @@ fn a_group_beyond_the_mtu_of_a_port_is_refused_to_it() {
     assert_eq!(status(&create(1)), Status::OK);
     assert_eq!(status(&join(2, 1, FULL)), Status::SA_REQ_INVALID, "it joins none");
     assert_eq!(status(&join(3, 1, FULL)), Status::OK);
+}
+
+/// `count` ports with LIDs from 1 on, in two partitions, and room for 1,024 MLIDs.
+fn many_ports(count: u16) -> Ports {
+    let of = |lid: u16| EndPort {
+        guid: Guid(0x1000 + u64::from(lid)),
+        lid: Lid(lid),
+        ..port(1, &[0xFFFF, 0x8001])
+    };
+    let mut ports = Ports::new(SUBNET_PREFIX_DEFAULT, Guid(0x1001), (1..=count).map(of).collect());
+    ports.mlid_last = Lid(0xC000 + 1023);
+    ports
+}
+
+/// A port creates a group of a partition; the answer, and the number of MLIDs that are then in use.
+fn create(registry: &mut Registry, ports: &Ports, lid: u16, group: u16, pkey: u16) -> Status {
+    let mut wide = mgid(group as u8);
+    (wide.0[13], wide.0[14]) = (lid as u8, (group >> 8) as u8);
+    let mut asked = about(1, 1, wide, FULL).with(component::PKEY, |record| {
+        record.set_pkey(PKey(pkey));
+    });
+    asked.by = lid;
+    asked.of = Gid::new(SUBNET_PREFIX_DEFAULT, Guid(0x1000 + u64::from(lid)));
+    registry.write(NOW_S, ports, &asked.set()).status
+}
+
+fn mlids(registry: &Registry) -> usize {
+    let plane = registry.plane();
+    let mlid = |row: &Arc<MulticastGroup>| view(&row.record).mlid();
+    plane.groups.iter().map(mlid).collect::<BTreeSet<Lid>>().len()
+}
+
+/// Regression: a host that made nodes up got 16 MLIDs for each of them, until none was left.
+#[test]
+fn ports_that_one_link_brought_count_as_one() {
+    for is_brought in [false, true] {
+        let mut ports = many_ports(70);
+        let together = (1..=60).map(|lid| Guid(0x1000 + lid)).collect();
+        ports.set_brought([together].into_iter().filter(|_: &Vec<Guid>| is_brought));
+        let mut registry = Registry::default();
+        for lid in 1..=60 {
+            for group in 0..15 {
+                assert_eq!(create(&mut registry, &ports, lid, group, 0xFFFF), Status::OK);
+            }
+        }
+        assert_eq!(mlids(&registry), if is_brought { 512 } else { 1024 - 128 });
+    }
+}
+
+/// Regression: once ports had groups of one kind for all MLIDs, the first group of another
+/// partition was refused.
+#[test]
+fn the_last_mlids_are_for_groups_that_can_share_none() {
+    let ports = many_ports(80);
+    let mut registry = Registry::default();
+    for lid in 1..=70 {
+        for group in 0..16 {
+            assert_eq!(create(&mut registry, &ports, lid, group, 0xFFFF), Status::OK);
+        }
+    }
+    assert_eq!(mlids(&registry), 1024 - 128, "the others share them");
+    assert_eq!(create(&mut registry, &ports, 80, 0, 0x8001), Status::OK);
+    assert_eq!(mlids(&registry), 1024 - 127);
+    assert_eq!(create(&mut registry, &ports, 80, 1, 0x8001), Status::OK);
+    assert_eq!(mlids(&registry), 1024 - 127, "the next one can share that");
 }

@@ -114,11 +114,17 @@ impl Subnet {
                 self.lapsed.note_asked(entry.guid);
             }
         }
-        let wanted = self.lids.get(self.fabric.port(port).guid).map(|range| range.first);
-        let got = self.fabric.port(port).base_lid();
-        if wanted.is_some_and(|wanted| wanted != got) {
+        let Some(wanted) = self.lids.get(self.fabric.port(port).guid) else { return };
+        let info = self.fabric.port(port).port_info();
+        let (lid, lmc) = (info.base_lid(), info.lmc());
+        if wanted.first != lid {
             let place = self.place(port);
-            self.fault(port, format_args!("{place} reports LID {got} after another was set"));
+            self.fault(port, format_args!("{place} reports LID {lid} after another was set"));
+        } else if lmc != link::lmc_of(&self.fabric, port, &self.settings)
+            && link::has_link_layer(&self.fabric, port)
+        {
+            let place = self.place(port);
+            self.fault(port, format_args!("{place} reports LMC {lmc} after another was set"));
         }
     }
 

@@ -1,11 +1,12 @@
 //! New nodes of a subnet that is already known: how many a link may bring, and when they are read.
 //!
 //! Any port can answer as a switch with more switches behind it. So nodes that are not known are
-//! read after all others and for a limited time, and each link has room for as many nodes, switches
-//! and ports as remain for the rest of the subnet. Exempt are the first discovery of a manager
-//! without LIDs from before, nodes with LIDs from before, and the link of the adapter that the
-//! manager runs on. Nodes with LIDs from before may be made-up ones that were found earlier: if
-//! those behind a link leave many requests unanswered, the time to read them is limited, too.
+//! read after all others and for a limited time, and each link has room for as many nodes,
+//! switches, ports and LIDs as remain for the rest of the subnet. Exempt are the first discovery of
+//! a manager without LIDs from before, nodes with LIDs from before, and the link of the adapter
+//! that the manager runs on. Nodes with LIDs from before may be made-up ones that were found
+//! earlier: if those behind a link leave many requests unanswered, the time to read them is
+//! limited, too.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -15,12 +16,14 @@ use ib_mad::wire::attribute::NodeType;
 
 use super::Discovery;
 use super::answerer::Answerer;
-use crate::fabric::{Extent, Fabric, NodeIndex, PortIndex};
+use crate::fabric::{Extent, Fabric, Node, NodeIndex, PortIndex};
+use crate::manage::lid::LidTable;
 use crate::sweep::subnet::Subnet;
 use crate::sweep::subnet::state::PutOff;
+use sm_config::Settings;
 
 /// Maximum number of new nodes, and of their ports, that a link brings in one discovery.
-const PER_SWEEP: Extent = Extent { nodes: 2048, switches: 2048, ports: 1 << 16 };
+const PER_SWEEP: Extent = Extent { nodes: 2048, switches: 2048, ports: 1 << 16, lids: usize::MAX };
 /// How long a discovery reads new nodes, after all others were read.
 const READING_TIME: Duration = Duration::from_secs(10);
 /// Ports read at a time, as a multiple of the window. The time is checked in between.
@@ -37,6 +40,10 @@ pub(in crate::sweep) struct NewNodes {
     /// What each link brought, by the port of a known node that leads there: since the start,
     /// and in this discovery. Counted when the first new node is found.
     brought: Option<HashMap<PortIndex, [Extent; 2]>>,
+    /// LIDs that were free then.
+    free_lids: usize,
+    /// LIDs that new nodes of all links need since.
+    lids: usize,
     /// GUIDs of ports that have LIDs from before, and were found where no node was known.
     returned: HashSet<Guid>,
     /// Nodes to be read, each with a port by which it is reached.
@@ -76,25 +83,46 @@ enum Reason {
 }
 
 impl NewNodes {
-    /// The reason not to add a node behind the link of `entry`, if there is one.
-    fn refusal(&mut self, fabric: &Fabric, entry: PortIndex, ports: usize) -> Option<Reason> {
-        let brought = self.brought.get_or_insert_with(|| {
-            let by_entry = fabric.extents().into_iter();
-            by_entry.map(|(entry, extent)| (entry, [extent, Extent::default()])).collect()
-        });
+    /// Counts what each link brought until now, with the first new node.
+    fn count_known(&mut self, fabric: &Fabric, lids: &LidTable, settings: &Settings) {
+        if self.brought.is_none() {
+            let of = |node: &Node| extent_of(node.switch.is_some(), node.port_count, settings);
+            let by_entry = fabric.extents(of).into_iter();
+            let brought = by_entry.map(|(entry, extent)| (entry, [extent, Extent::default()]));
+            self.brought = Some(brought.collect());
+            self.free_lids = lids.free_count();
+        }
+    }
+
+    /// The reason not to add a node behind the link of `entry`, if there is one. One that has a
+    /// slot takes no more room than it has.
+    fn refusal(
+        &mut self,
+        fabric: &Fabric,
+        entry: PortIndex,
+        node: Extent,
+        has_slot: bool,
+    ) -> Option<Reason> {
+        let brought = self.brought.get_or_insert_default();
         let [since_start, now] = *brought.entry(entry).or_default();
-        if !since_start.fits(ports, fabric.room()) {
+        let room = fabric.room(self.free_lids.saturating_sub(self.lids));
+        if !has_slot && !since_start.fits(node, room) {
             Some(Reason::Room)
-        } else if !now.fits(ports, PER_SWEEP) {
+        } else if !now.fits(node, PER_SWEEP) {
             Some(Reason::Sweep)
         } else {
             None
         }
     }
 
-    fn count(&mut self, entry: PortIndex, is_switch: bool, ports: usize) {
-        let brought = self.brought.get_or_insert_default().entry(entry).or_default();
-        brought.iter_mut().for_each(|extent| extent.add(is_switch, ports));
+    fn count(&mut self, entry: PortIndex, node: Extent, has_slot: bool) {
+        let brought = self.brought.get_or_insert_default();
+        let [since_start, now] = brought.entry(entry).or_default();
+        now.add(node);
+        if !has_slot {
+            since_start.add(node);
+            self.lids += node.lids;
+        }
     }
 
     fn leave_out(&mut self, entry: PortIndex, egress: Option<PortIndex>, reason: Reason) {
@@ -127,14 +155,22 @@ impl Discovery {
             }
             Standing::Counted(entry) => entry,
         };
-        let ports = usize::from(answerer.port_count) + 1;
-        if let Some(reason) = self.new_nodes.refusal(&subnet.fabric, entry, ports) {
+        let Subnet { fabric, lids, settings, .. } = &*subnet;
+        let is_switch = answerer.kind == NodeType::Switch;
+        let extent = extent_of(is_switch, answerer.port_count, settings);
+        let has_slot = fabric.find(answerer.guid).is_some_and(|node| {
+            let node = fabric.node(node);
+            node.entry() == Some(entry)
+                && (node.kind, node.port_count) == (answerer.kind, answerer.port_count)
+        });
+        self.new_nodes.count_known(fabric, lids, settings);
+        if let Some(reason) = self.new_nodes.refusal(fabric, entry, extent, has_slot) {
             self.new_nodes.leave_out(entry, Some(egress), reason);
             return None;
         }
         let node = subnet.add(answerer)?;
         subnet.fabric.set_entry(node, entry);
-        self.new_nodes.count(entry, answerer.kind == NodeType::Switch, ports);
+        self.new_nodes.count(entry, extent, has_slot);
         Some(node)
     }
 
@@ -268,8 +304,8 @@ impl Discovery {
                      {READING_TIME:?}. A later sweep tries again"
                 )),
                 Reason::Room => subnet.anomaly(format_args!(
-                    "{count} new nodes behind {place} were left out: as many nodes, switches or \
-                     ports appeared behind that link as remain for the rest of the subnet. If \
+                    "{count} new nodes behind {place} were left out: as many nodes, switches, \
+                     ports or LIDs appeared behind that link as remain for the rest of the subnet. If \
                      they are real, restart the subnet manager"
                 )),
             }
@@ -282,6 +318,12 @@ impl Discovery {
     }
 }
 
+/// What a node takes that has so many ports besides port 0.
+fn extent_of(is_switch: bool, port_count: u8, settings: &Settings) -> Extent {
+    let has_lmc = !is_switch || settings.lmc_esp0;
+    Extent::of_node(is_switch, port_count, if has_lmc { settings.lmc } else { 0 })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,8 +334,10 @@ mod tests {
         let mut free = 1000;
         let held = [0; 3].map(|_| {
             let mut extent = Extent::default();
-            while extent.fits(1, Extent { nodes: free, switches: 1, ports: usize::MAX }) {
-                extent.add(false, 1);
+            let adapter = Extent::of_node(false, 1, 0);
+            let all = Extent { nodes: 1000, switches: 1, ports: usize::MAX, lids: 1000 };
+            while extent.fits(adapter, Extent { nodes: free, ..all }) {
+                extent.add(adapter);
                 free -= 1;
             }
             extent.nodes
@@ -303,12 +347,25 @@ mod tests {
 
     #[test]
     fn ports_and_switches_count_as_well() {
-        let room = Extent { nodes: 100, switches: 2, ports: 300 };
+        let room = Extent { nodes: 100, switches: 2, ports: 300, lids: 100 };
         let mut extent = Extent::default();
-        assert!(!extent.fits(301, room) && extent.fits(300, room));
-        extent.add(true, 37);
-        assert!(extent.fits(37, room));
-        extent.add(true, 37);
-        assert!(!extent.fits(37, room), "two of two switches");
+        let switch = Extent::of_node(true, 36, 0);
+        assert!(!extent.fits(Extent::of_node(true, 254, 7), Extent { ports: 254, ..room }));
+        assert!(extent.fits(Extent::of_node(true, 254, 0), room));
+        extent.add(switch);
+        assert!(extent.fits(switch, room));
+        extent.add(switch);
+        assert!(!extent.fits(switch, room), "two of two switches");
+    }
+
+    /// Regression: with LMC 3 the adapters that a link brought could have all LIDs.
+    #[test]
+    fn the_lids_of_all_ports_count() {
+        let room = Extent { nodes: 100, switches: 2, ports: 1000, lids: 32 };
+        let mut extent = Extent::default();
+        extent.add(Extent::of_node(false, 2, 3));
+        assert_eq!((extent.lids, Extent::of_node(true, 36, 3).lids), (16, 8));
+        assert!(extent.fits(Extent::of_node(false, 2, 3), room));
+        assert!(!extent.fits(Extent::of_node(false, 3, 3), room));
     }
 }
