@@ -282,7 +282,9 @@ impl World {
         let Some(&(at, held)) = self.acknowledged.front() else { return Ok(()) };
         let Some(manager) = &mut self.managers[index].process else { return Ok(()) };
         let own = manager.held();
-        if now < at + IN_STEP_MAX || own >= held || manager.is_publishing() {
+        // One that cannot read its disk any more has no contact from then on.
+        let is_unreadable = manager.stored().is_none();
+        if now < at + IN_STEP_MAX || own >= held || is_unreadable || manager.is_publishing() {
             return Ok(());
         }
         if manager.is_in_step() {
