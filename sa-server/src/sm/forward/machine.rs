@@ -70,7 +70,7 @@ pub struct Machine {
     epoch: u64,
     link: Link,
     in_flight: InFlight,
-    /// Answers to return now, and the points from which the registry contains what they tell.
+    /// Answers to return now, and the points from which the registry contains their rows.
     ready: VecDeque<(Point, Answer)>,
     held: Held,
     currency: Currency,

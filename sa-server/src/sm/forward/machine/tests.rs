@@ -148,7 +148,7 @@ fn an_outcome_is_answered_once_the_tables_contain_it() {
     assert!(bed.answers().is_empty(), "it was answered already");
 }
 
-/// Regression: a responder had told a manager that became master what it held, and then
+/// Regression: a responder had reported to a new master what it held, and then
 /// acknowledged a write that the former master had decided before and that arrived late: the
 /// new session began without it.
 #[test]

@@ -90,8 +90,8 @@ pub(super) struct Inbox {
     pub(super) seal: bool,
     /// Elections of other managers that were known when writes were permitted last.
     pub(super) elections: u64,
-    /// Whether another manager was told that nothing is acknowledged, since `acknowledge_until` had
-    /// passed: the service loop must notice that before it permits writes again.
+    /// Whether another manager was notified that nothing is acknowledged, since `acknowledge_until`
+    /// had passed: the service loop must notice that before it permits writes again.
     pub(super) has_lapsed: bool,
     pub(super) stop: bool,
 }

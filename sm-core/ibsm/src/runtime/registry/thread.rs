@@ -507,7 +507,7 @@ impl RegistryThread {
         }
     }
 
-    /// Tells a manager that was elected, in place of a service loop that hangs, that nothing is
+    /// Notifies a manager that was elected, in place of a service loop that hangs, that nothing is
     /// acknowledged any more: the time for which that loop vouched has passed.
     fn seal_lapsed(&self, now: Instant) {
         let Some(followed) = &self.followed else { return };
