@@ -59,8 +59,8 @@ class Site:
         subprocess.run([f"{ROOT}/scripts/make-certs.sh", self.path("certs")], check=True,
                        stdout=subprocess.DEVNULL)
         os.mkdir(self.path("state"))
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", self.path("state")],
-                       check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m,mode=0700", "tmpfs",
+                        self.path("state")], check=True)
         self.write("partitions.conf", "Default=0x7fff, ipoib : ALL=full;\n")
         self.write("conf", "perfmgr TRUE\nperfmgr_sweep_time_s 30\npartition_config_file "
                    + self.path("partitions.conf") + "\n")

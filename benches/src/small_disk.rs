@@ -65,7 +65,7 @@ impl Drop for SmallDisk {
 fn mount(path: &Path, len: usize) -> io::Result<()> {
     let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::other);
     let (target, options) =
-        (text(path.as_os_str().as_bytes())?, text(format!("size={len}").as_bytes())?);
+        (text(path.as_os_str().as_bytes())?, text(format!("size={len},mode=0700").as_bytes())?);
     let checked = |result| match result {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use benches::sandbox::{binary, free_address};
@@ -148,8 +149,16 @@ fn commands_list_the_fabric_and_wait_for_sweeps() {
     let json = |words: &[&str]| -> serde_json::Value {
         serde_json::from_str(&run(&[words, &["--json"]].concat())).unwrap()
     };
-    let hosts = json(&["nodes", "--type", "ca"]);
-    assert_eq!(hosts.as_array().unwrap().len(), 16, "{hosts}");
+    // The subnet is published after it is up.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let hosts = loop {
+        let hosts = json(&["nodes", "--type", "ca"]);
+        if hosts.as_array().unwrap().len() == 16 {
+            break hosts;
+        }
+        assert!(Instant::now() < deadline, "{hosts}");
+        thread::sleep(Duration::from_millis(20));
+    };
     let name = hosts[3]["name"].as_str().unwrap();
     let host = name.split(' ').next().unwrap();
     // By each of its names.
