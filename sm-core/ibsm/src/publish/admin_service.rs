@@ -9,10 +9,8 @@ use std::time::Instant;
 use ib_mad::types::{Gid, Guid};
 use sa_proto::crowd::Share;
 use sa_proto::proto::admin;
-use sa_proto::quota::{Full, Places};
-use sa_proto::serve::Caller;
+use sa_proto::quota::Places;
 use sa_proto::snapshot::Snapshot;
-use sa_proto::trust::Role;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
@@ -22,6 +20,7 @@ use super::answering::{Answering, Answers, PATIENCE, share_of};
 use super::baseline::{self, Baseline, BaselineError};
 use super::events::{self, Begin, EventFeed, Reader, Refusal};
 use super::inspection::{inspection, unknown};
+use super::long_work::LongWork;
 use super::past::PastError;
 use super::registered::GroupFilter;
 use super::{Observatory, Shared, asking, path_dump, quality, registered, virtual_fabrics};
@@ -44,7 +43,7 @@ pub(super) struct AdminService {
     /// Its sender is dropped when all streams must end.
     pub(super) end: watch::Receiver<()>,
     /// Measurements of tables.
-    pub(super) measuring: Places<Share>,
+    pub(super) measuring: LongWork,
     /// Lists that are being sent.
     pub(super) answering: Answering,
     /// Those that watch.
@@ -52,7 +51,7 @@ pub(super) struct AdminService {
     /// Questions to responders.
     pub(super) questions: Places<Share>,
     /// Lists of all paths.
-    pub(super) listing_paths: Places<Share>,
+    pub(super) listing_paths: LongWork,
 }
 
 /// Those that watch at a time, and of one user or host.
@@ -62,16 +61,6 @@ pub(super) const WATCHERS_OF_PEER_MAX: usize = 16;
 /// Questions to responders at a time, and of one user or host.
 pub(super) const QUESTIONS_MAX: usize = 16;
 pub(super) const QUESTIONS_OF_PEER_MAX: usize = 8;
-
-/// Lists of all paths, and measurements of tables, at a time: one of a user or host, and one is kept
-/// for administrators.
-const LISTS_OF_PATHS_MAX: usize = 3;
-const MEASUREMENTS_MAX: usize = 2;
-
-/// Places for lists of all paths, and for measurements.
-pub(super) fn long_work() -> [Places<Share>; 2] {
-    [LISTS_OF_PATHS_MAX, MEASUREMENTS_MAX].map(|max| Places::new(max, 1).with_reserve(1))
-}
 
 /// Messages of an answer that its connection has not taken yet.
 const ANSWERS_MAX: usize = 2;
@@ -427,8 +416,7 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::DumpPathsRequest>,
     ) -> Result<Response<Self::DumpPathsStream>, Status> {
-        let place = self.listing_paths.enter_as(is_admin(&request), share_of(&request));
-        let turn = place.map_err(|full| busy("paths are being listed", full))?;
+        let turn = self.listing_paths.enter(&request)?;
         // Names of all ports are looked for.
         let shared = self.shared.clone();
         let found = tokio::task::spawn_blocking(move || {
@@ -709,8 +697,7 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::MeasureRoutingRequest>,
     ) -> Result<Response<admin::RoutingQuality>, Status> {
-        let place = self.measuring.enter_as(is_admin(&request), share_of(&request));
-        let turn = place.map_err(|full| busy("tables are being measured", full))?;
+        let turn = self.measuring.enter(&request)?;
         let latest = self.shared.history().latest().clone();
         let request = request.into_inner();
         let measured = tokio::task::spawn_blocking(move || {
@@ -731,21 +718,6 @@ impl admin::admin_server::Admin for AdminService {
         let _place = place.map_err(|_| Status::resource_exhausted("too many ask; retry"))?;
         asking::explain(&self.shared, share, request.into_inner()).await.map(Response::new)
     }
-}
-
-/// Whether the caller may change something, and so may use what is kept for such.
-fn is_admin<T>(request: &Request<T>) -> bool {
-    let caller = request.extensions().get::<Caller>();
-    caller.is_some_and(|caller| caller.roles.contains(&Role::Admin))
-}
-
-/// The refusal of work of which as much is done as may be.
-fn busy(what: &str, full: Full) -> Status {
-    let whom = match full {
-        Full::Share => "you",
-        Full::All => "others",
-    };
-    Status::resource_exhausted(format!("{what} for {whom} already; retry in a moment"))
 }
 
 /// Sends a message; returns whether its reader took it in time. One that does not loses its place.

@@ -22,6 +22,7 @@ mod heartbeat;
 mod hung;
 mod inquiry;
 mod inspection;
+mod long_work;
 mod observatory;
 mod outcomes;
 pub(crate) mod past;

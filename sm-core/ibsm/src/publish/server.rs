@@ -12,6 +12,7 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 
 use super::access::ACCESS;
+use super::long_work::LongWork;
 use super::{Shared, admin_service, feed_service};
 
 /// How often a silent connection is probed, and how long an answer may take: a dead peer is
@@ -32,13 +33,12 @@ pub(super) async fn serve(
     let feed = feed_service::FeedService { shared: shared.clone(), end: end.clone() };
     let feed = proto::snapshot_feed_server::SnapshotFeedServer::new(feed)
         .max_decoding_message_size(codec::MESSAGE_LEN_MAX);
-    let [listing_paths, measuring] = admin_service::long_work();
     let admin = admin::admin_server::AdminServer::new(admin_service::AdminService {
         shared,
         end: end.clone(),
-        measuring,
+        measuring: LongWork::measurements(),
         answering: Default::default(),
-        listing_paths,
+        listing_paths: LongWork::lists_of_paths(),
         watchers: Places::new(admin_service::WATCHERS_MAX, admin_service::WATCHERS_OF_PEER_MAX),
         questions: Places::new(admin_service::QUESTIONS_MAX, admin_service::QUESTIONS_OF_PEER_MAX),
     });

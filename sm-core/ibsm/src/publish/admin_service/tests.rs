@@ -1,7 +1,8 @@
 use std::time::Duration;
 
-use sa_proto::serve::Grounds;
+use sa_proto::serve::{Caller, Grounds};
 use sa_proto::snapshot::HistoryLimits;
+use sa_proto::trust::Role;
 use tonic::Code;
 
 use super::*;
@@ -25,13 +26,12 @@ fn service() -> (AdminService, watch::Sender<()>) {
     let clock = Arc::new(HostClock::open());
     let shared = Shared::new(Arc::new(Snapshot::empty()), HistoryLimits::default(), clock);
     let (closing, end) = watch::channel(());
-    let [listing_paths, measuring] = long_work();
     let service = AdminService {
         shared: Arc::new(shared),
         end,
-        measuring,
+        measuring: LongWork::measurements(),
         answering: Default::default(),
-        listing_paths,
+        listing_paths: LongWork::lists_of_paths(),
         watchers: Places::new(WATCHERS_MAX, WATCHERS_OF_PEER_MAX),
         questions: Places::new(QUESTIONS_MAX, QUESTIONS_OF_PEER_MAX),
     };
@@ -160,9 +160,9 @@ async fn one_user_has_one_of_the_places_for_long_work_and_administrators_one_mor
         request
     };
     for places in [&service.listing_paths, &service.measuring] {
-        let enter = |user| places.enter_as(false, Share::User(user));
+        let enter = |user| places.enter(&of(user, ()));
         let _held: Vec<_> = (7..20).map_while(|user| enter(user).ok()).collect();
-        assert!(matches!(enter(7), Err(Full::Share)), "it has one");
+        assert!(enter(7).unwrap_err().message().contains("for you"), "it has one");
         let dump = code(&service.dump_paths(of(20, Default::default())).await);
         let measure = code(&service.measure_routing(of(20, Default::default())).await);
         assert!([dump, measure].contains(&Code::ResourceExhausted));
