@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use fabric_sim::NodeIndex;
 use ib_mad::types::Guid;
 use ib_mad::wire::attribute::PortState;
+use ibsm::node::SuccessionCounters;
 use sa_proto::snapshot::RegistryVersion;
 
-use super::{CALM, Event, SETTLE_MAX, Summary, World};
+use super::{CALM, Event, Place, SETTLE_MAX, Summary, World};
 use crate::client::{ALIAS_INDEX, Client};
 use crate::faults::Fault;
 use crate::manager::Manager;
@@ -38,6 +39,11 @@ pub(super) struct Episode {
     pub(super) manager_ended: bool,
     /// Whether it has begun: the first settling, before which all clients are asked, is over.
     pub(super) has_begun: bool,
+}
+
+/// Totals of a manager's takeovers, if it runs.
+fn succession_of(place: &Place<Manager>) -> Option<SuccessionCounters> {
+    place.process.as_ref().map(Manager::succession)
 }
 
 impl World {
@@ -95,11 +101,8 @@ impl World {
             )));
         }
         self.check(when)?;
-        self.oracle.forget_takeovers(
-            self.managers
-                .iter()
-                .map(|place| place.process.as_ref().map(|manager| manager.succession())),
-        );
+        let running = self.managers.iter().map(succession_of);
+        self.oracle.forget_takeovers(running);
         self.note(format_args!("{when}: settled"));
         self.invents = true;
         (self.has_moved, self.was_split) = (false, false);
@@ -191,10 +194,7 @@ impl World {
         let Some(master) = self.running().find(|manager| manager.is_publishing()) else {
             return Ok(());
         };
-        let incomplete = self.oracle.had_incomplete_takeover(
-            self.managers.iter().map(|place| place.process.as_ref().map(Manager::succession)),
-        );
-        let incomplete = incomplete || (self.was_split && self.etcd.is_none());
+        let incomplete = self.had_incomplete_takeover() || (self.was_split && self.etcd.is_none());
         let (plane, now) = (master.plane(), self.now());
         let at = |Violation(what): Violation| Violation(format!("{when}: {what}"));
         for client in &self.clients {
@@ -297,13 +297,15 @@ impl World {
         Ok(())
     }
 
+    /// Whether a takeover since everything was settled counts as incomplete.
+    pub(super) fn had_incomplete_takeover(&self) -> bool {
+        self.oracle.had_incomplete_takeover(self.managers.iter().map(succession_of))
+    }
+
     /// A client is asked to register again.
-    pub(super) fn check_request(&mut self, client: usize) -> Result<(), Violation> {
-        let incomplete = self.oracle.had_incomplete_takeover(
-            self.managers.iter().map(|place| place.process.as_ref().map(Manager::succession)),
-        );
+    pub(super) fn check_request(&self, client: usize) -> Result<(), Violation> {
         if !self.episode.has_begun
-            || incomplete
+            || self.had_incomplete_takeover()
             || self.has_moved
             || self.was_split
             || self.episode.disk_failed

@@ -123,11 +123,9 @@ impl World {
 
     /// A manager has begun a session, or takes writes in it.
     fn check_begin(&self, index: usize) -> Result<(), Violation> {
-        let running = self.managers.iter().map(|place| place.process.as_ref());
-        let running = running.map(|manager| manager.map(Manager::succession));
         let Some(manager) = &self.managers[index].process else { return Ok(()) };
         let was_split = self.was_split && self.etcd.is_none();
-        let incomplete = self.oracle.had_incomplete_takeover(running);
+        let incomplete = self.had_incomplete_takeover();
         if let Some((fault, _)) = &self.episode.fault
             && incomplete
             && fault.may_change_master()
