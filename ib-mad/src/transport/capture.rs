@@ -57,8 +57,8 @@ pub struct CaptureFile(Mutex<PcapWriter<BufWriter<File>>>);
 
 impl CaptureFile {
     /// A new file at `path`, of up to `bytes_max` bytes, in place of one that is there. Only this
-    /// user may read it: MADs contain keys. A link is not followed. A named pipe must be of root or of
-    /// this user, and have a reader; the capture ends at the first write that would block.
+    /// user may read it: MADs contain keys. A link is not followed. A named pipe must be of root or
+    /// of this user, and have a reader; the capture ends at the first write that would block.
     pub fn create(path: &Path, bytes_max: u64) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         // Writes to a pipe must not block.

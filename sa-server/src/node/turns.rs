@@ -105,9 +105,9 @@ impl Turns {
         until.is_none_or(|until| now >= until)
     }
 
-    /// A turn for a group that an agent of `share` leads, and a survey for it, of which root and the
-    /// user of this process have as many as there are; not if the share has
-    /// used up either for now ([`Full::Share`]), or there is no turn ([`Full::All`]).
+    /// A turn for a group that an agent of `share` leads, and a survey for it. Fails with
+    /// [`Full::Share`] if the share has used up either for now, and with [`Full::All`] if all turns
+    /// are taken. Root and the user of this process may have all turns.
     pub(super) fn begin(self: &Arc<Self>, share: Share, now: Instant) -> Result<Arc<Turn>, Full> {
         if share.is_own() {
             let place = self.turns.enter_trusted(share)?;

@@ -289,8 +289,8 @@ impl Fabric {
         self.virtual_index.by_guid = by_guid;
     }
 
-    /// The P_Keys of a port and of its virtual ports, as clients learn them, each once, in the order
-    /// of their tables.
+    /// The P_Keys of a port and of its virtual ports, as clients learn them, each once, in the
+    /// order of their tables.
     pub fn pkeys_of_all(&self, port: PortIndex) -> Vec<PKey> {
         let ports = self.virtual_ports(port).into_iter().flat_map(VirtualPorts::iter);
         let usable = ports.filter(|(_, port)| port.is_usable());

@@ -475,7 +475,7 @@ mod tests {
         assert_eq!((first(&table, 5), first(&table, 6)), (9, 1), "absent, and held twice");
     }
 
-    /// Regression: a port that reported the LID of another, and came first, got it from a new master.
+    /// Regression: a port that reported another's LID, and came first, got it from a new master.
     #[test]
     fn what_two_hold_stays_with_the_one_that_had_it() {
         let (mut table, _) = LidTable::parse("0x2 2 2\n0x3 3 3");

@@ -142,8 +142,8 @@ pub struct Ports {
     pub prefix: u64,
     /// GUID of the SM's port.
     pub sm_port_guid: Guid,
-    /// The last MLID that switches can forward ([`Ports::of`]); below [`Lid::MULTICAST_FIRST`] if there is
-    /// none.
+    /// The last MLID that switches can forward ([`Ports::of`]); below [`Lid::MULTICAST_FIRST`] if
+    /// there is none.
     pub mlid_last: Lid,
     /// Partitions, ascending by base P_Key.
     pub partitions: Vec<Partition>,

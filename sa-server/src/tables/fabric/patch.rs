@@ -3,8 +3,8 @@
 //! This is for what happens while hosts run: links between switches fail and return, and packets
 //! are routed around them. Nodes and their ports, LIDs and P_Keys stay; then end ports and indices
 //! of records are shared, records of nodes that differ are replaced, and of the path classes only
-//! columns with another view are written. If anything else differs, [`build`](super::build) makes the
-//! tables.
+//! columns with another view are written. If anything else differs, [`build`](super::build) makes
+//! the tables.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;

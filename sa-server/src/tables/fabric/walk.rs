@@ -9,8 +9,8 @@
 //! A destination's column depends on its entries in the tables and on the devices behind the ports
 //! that these name. After a change a destination is walked again only if some switch's entry, or
 //! the device behind its port, differs and gives that switch another view, provided that all others
-//! see the destination as before; the result is identical. A cut cable moves thousands of entries to ports of
-//! the same distance, and changes few views.
+//! see the destination as before; the result is identical. A cut cable moves thousands of entries
+//! to ports of the same distance, and changes few views.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -429,7 +429,7 @@ mod tests {
         assert!(open(ME).is_ok());
     }
 
-    /// Regression: a user whose many requests for earlier times waited was served before all others.
+    /// Regression: a user whose many requests for earlier times waited was served before others.
     #[tokio::test]
     async fn one_user_has_few_places_in_the_queue_for_the_history() {
         let readers = Arc::new(Readers::default());

@@ -31,7 +31,8 @@ const WHOLE: u32 = 1000;
 pub(in crate::sweep) struct Silence {
     /// Number of requests in thousandths, by the link that brought the node.
     by_entry: HashMap<PortIndex, u32>,
-    /// Nodes that left requests unanswered, or answered late, and whether others to them were dropped.
+    /// Nodes that left requests unanswered, or answered late, and whether others to them were
+    /// dropped.
     silent: HashMap<NodeIndex, bool>,
 }
 

@@ -305,8 +305,8 @@ impl Discovery {
                 )),
                 Reason::Room => subnet.anomaly(format_args!(
                     "{count} new nodes behind {place} were left out: as many nodes, switches, \
-                     ports or LIDs appeared behind that link as remain for the rest of the subnet. If \
-                     they are real, restart the subnet manager"
+                     ports or LIDs appeared behind that link as remain for the rest of the subnet. \
+                     If they are real, restart the subnet manager"
                 )),
             }
         }

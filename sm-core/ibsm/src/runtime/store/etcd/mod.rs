@@ -8,7 +8,8 @@
 //! - [`EtcdStore`]: what the registry's thread sees; everything else runs on a thread of its own.
 //! - [`layout`]: keys, values, transactions. [`image`]: the contents in memory.
 //! - [`state`]: what is kept besides the registry.
-//! - [`task`]: decides. [`life`]: whether the fence may be kept. [`read`]: reading. [`client`]: requests. [`status`]: for operators.
+//! - [`task`]: decides. [`life`]: whether the fence may be kept. [`read`]: reading.
+//! - [`client`]: requests. [`status`]: for operators.
 
 mod client;
 mod failure;
