@@ -466,6 +466,25 @@ fn a_responder_at_the_managers_port_is_killed_stopped_and_replaced() {
     storm.end();
 }
 
+/// Regression: nothing answered at the port while the responder there was stopped.
+#[test]
+fn another_responder_answers_while_the_one_at_the_managers_port_is_stopped() {
+    const NODE: &str = "Hca1";
+    let Some(site) = Site::new("at-port-stopped", &[NODE]) else { return };
+    let ibsm = site.ibsm(NODE, &[]);
+    ibsm.wait_for("SUBNET UP");
+    let ibsa = site.ibsa(NODE, "r1", &[]);
+    site.status(NODE, "SA at SM port   r1 (process ");
+    let _behind = site.ibsa_behind();
+    ibsa.signal(libc::SIGSTOP);
+    site.status(NODE, "SA at SM port   ibsm");
+    let storm = site.storm(NODE, Repeats::Soon);
+    storm.pass();
+    ibsa.signal(libc::SIGCONT);
+    site.status(NODE, "SA at SM port   r1 (process ");
+    storm.end();
+}
+
 #[test]
 fn an_external_responder_has_the_port_and_the_manager_keeps_it_open() {
     const NODE: &str = "Hca1";

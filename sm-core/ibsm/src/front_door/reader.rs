@@ -2,8 +2,9 @@
 //! of this host (`ibsa --at-sm-port`) that shares the port's file.
 //!
 //! Several responders may be connected, as during an upgrade; the one that was ready last reads. If
-//! it is gone the next one does, and without any this process reads again. Requests wait in the
-//! file meanwhile.
+//! it is gone, or hangs, the next one does, and without any this process reads again. Requests wait
+//! in the file meanwhile. One that hung and goes on may read beside its successor until it is
+//! connected to the feed again: each request is read once, and both answer.
 //!
 //! Messages and descriptors travel in `runtime`; their form is
 //! [`sharing`](ib_mad::transport::umad::sharing).
@@ -38,6 +39,8 @@ pub struct PortReader {
     /// Responders, the next reader last.
     responders: Vec<Connected>,
     named: Option<ConnectionId>,
+    /// Readers that hang, and read again when they go on unless they are sent a message.
+    former: Vec<ConnectionId>,
     messages: VecDeque<(ConnectionId, FromManager)>,
     /// The last reader that ended without a successor: its id in the feed, and when it ended.
     gone: Option<(u64, Instant)>,
@@ -61,6 +64,8 @@ struct Connected {
     name: String,
     pid: i32,
     is_ready: bool,
+    /// Whether the feed has lost it though its process may live.
+    hangs: bool,
 }
 
 /// The process that reads, for operators.
@@ -89,6 +94,7 @@ impl PortReader {
             mode,
             responders: Vec::new(),
             named: None,
+            former: Vec::new(),
             messages: VecDeque::new(),
             gone: None,
             has_file: false,
@@ -113,7 +119,7 @@ impl PortReader {
     /// A responder has connected that could serve the port.
     pub fn handle_offer(&mut self, connection: ConnectionId, id: u64, name: String, pid: i32) {
         self.responders.retain(|other| other.connection != connection);
-        let responder = Connected { connection, id, name, pid, is_ready: false };
+        let responder = Connected { connection, id, name, pid, is_ready: false, hangs: false };
         // It has no rank before it is ready.
         self.responders.insert(0, responder);
     }
@@ -146,8 +152,45 @@ impl PortReader {
         }
     }
 
+    /// Sets which responders hang, by their ids in the feed. These do not count.
+    pub fn set_hung(&mut self, now: Instant, is_hung: impl Fn(u64) -> bool) {
+        let mut is_changed = false;
+        for responder in &mut self.responders {
+            let hangs = is_hung(responder.id);
+            is_changed |= std::mem::replace(&mut responder.hangs, hangs) != hangs;
+            if hangs && self.named == Some(responder.connection) {
+                warn!(
+                    "responder '{}' (process {}) hangs: it no longer reads SA requests at the \
+                     SM's port",
+                    responder.name, responder.pid
+                );
+                self.gone = Some((responder.id, now));
+                self.named = None;
+                self.former.push(responder.connection);
+            }
+        }
+        if !is_changed {
+            return;
+        }
+        self.name_reader();
+        // Those that go on have not been notified that another one reads.
+        let (named, responders) = (self.named, &self.responders);
+        let messages = &mut self.messages;
+        self.former.retain(|&former| {
+            let found = responders.iter().find(|other| other.connection == former);
+            let Some(found) = found.filter(|found| Some(found.connection) != named) else {
+                return false;
+            };
+            if !found.hangs && named.is_some() {
+                messages.push_back((former, FromManager::Rest));
+                return false;
+            }
+            true
+        });
+    }
+
     fn name_reader(&mut self) {
-        let next = self.responders.iter().rfind(|responder| responder.is_ready);
+        let next = self.responders.iter().rfind(|responder| responder.is_ready && !responder.hangs);
         let Some(next) = next.filter(|next| self.named != Some(next.connection)) else { return };
         info!(
             "responder '{}' (process {}) reads SA requests at the SM's port",
@@ -334,6 +377,47 @@ mod tests {
         assert!(reader.reads_here(later, &[]), "they are dropped, and counted");
         reader.handle_timeout(later, true);
         assert!(reader.reads_here(later, &[responder(1)]));
+    }
+
+    /// Regression: while a stopped process was the reader nothing answered at the SM's port.
+    #[test]
+    fn a_responder_that_hangs_does_not_read() {
+        let now = Instant::now();
+        let mut reader = auto(now);
+        connect(&mut reader, 1);
+        reader.handle_ready(1, false);
+        assert_eq!(messages(&mut reader), [(1, FromManager::Read)]);
+        reader.set_hung(now, |id| id == 1);
+        assert!(reader.reads_here(now, &[responder(2)]));
+        assert!(!reader.reads_here(now, &[]), "none answers");
+        assert!(reader.reads_here(now + RESTART_PATIENCE, &[]));
+        assert_eq!((reader.responder(), messages(&mut reader)), (None, vec![]), "it may go on");
+        reader.set_hung(now, |_| false);
+        assert_eq!(messages(&mut reader), [(1, FromManager::Read)]);
+        assert!(!reader.reads_here(now, &[responder(1), responder(2)]));
+    }
+
+    #[test]
+    fn the_next_responder_reads_while_one_hangs_and_is_displaced_when_that_goes_on() {
+        let now = Instant::now();
+        let mut reader = auto(now);
+        for id in [1, 2] {
+            connect(&mut reader, id);
+            reader.handle_ready(id, false);
+        }
+        messages(&mut reader);
+        reader.set_hung(now, |id| id == 2);
+        assert_eq!(messages(&mut reader), [(1, FromManager::Read)]);
+        // A third is ready meanwhile: it outranks both.
+        connect(&mut reader, 3);
+        reader.handle_ready(3, false);
+        assert_eq!(messages(&mut reader), [(1, FromManager::Rest), (3, FromManager::Read)]);
+        reader.set_hung(now, |_| false);
+        assert_eq!(messages(&mut reader), [(2, FromManager::Rest)]);
+        reader.set_hung(now, |id| id == 3);
+        reader.set_hung(now, |_| false);
+        let expected = [(2, FromManager::Read), (2, FromManager::Rest), (3, FromManager::Read)];
+        assert_eq!(messages(&mut reader), expected);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use tracing::{debug, info, warn};
 use super::attachment::{AttachError, unless_short};
 use crate::cli::SaMode;
 use crate::front_door::{ConnectionId, PortReader, PortService};
-use crate::observe::Responder;
+use crate::observe::{Hung, Responder};
 
 /// Limit of connected responders; more are refused.
 const CONNECTIONS_MAX: usize = 8;
@@ -98,11 +98,12 @@ impl SaPort {
     }
 
     /// Accepts connections and messages, and performs due work; `responders` are those of the feed,
-    /// and `session` is that of this SM.
+    /// `hung` those that it has lost, and `session` is that of this SM.
     pub(super) fn maintain(
         &mut self,
         now: Instant,
         responders: &[Responder],
+        hung: &[Hung],
         session: Option<Session>,
     ) {
         if now >= self.look_due {
@@ -115,6 +116,7 @@ impl SaPort {
             self.upkeep();
         }
         self.reader.set_session(session);
+        self.reader.set_hung(now, |id| hung.iter().any(|one| one.id == id));
         self.reads_here = self.reader.reads_here(now, responders);
         self.reader.handle_timeout(now, self.reads_here);
         while let Some((to, message)) = self.reader.poll_message() {

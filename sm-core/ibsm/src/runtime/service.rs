@@ -358,7 +358,8 @@ impl Service {
         }
         if let Some(sa_port) = &mut self.sa_port {
             let session = self.publisher.session();
-            sa_port.maintain(now, &self.publisher.responders().load(), session);
+            let responders = self.publisher.responders();
+            sa_port.maintain(now, &responders.load(), &responders.hung(), session);
             if now >= self.spill_due {
                 self.spill_due = now + SPILL_INTERVAL;
                 self.registry.set_spill(self.node.spill(sa_port.responder()));
