@@ -1,7 +1,12 @@
-//! A real etcd of three members on loopback.
+//! A real etcd of three members on loopback. Members reach each other through proxies, so that one
+//! can be cut off from the others though its clients reach it.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::thread;
 use std::time::Duration;
 
 use crate::sandbox::{Program, Sandbox, can_interoperate_with, free_address};
@@ -14,6 +19,7 @@ pub struct Etcd {
     members: Vec<Program>,
     clients: Vec<SocketAddr>,
     arguments: Vec<Vec<String>>,
+    network: Arc<Network>,
     sandbox: Sandbox,
     _data: tempfile::TempDir,
 }
@@ -35,9 +41,12 @@ impl Etcd {
         let data = tempfile::tempdir_in(directory).expect("a directory for etcd");
         let clients: Vec<_> = (0..MEMBERS).map(|_| free_address()).collect();
         let peers: Vec<_> = (0..MEMBERS).map(|_| free_address()).collect();
-        let all = (0..).zip(&peers).map(|(at, peer)| format!("m{at}=http://{peer}"));
+        let network = Arc::new(Network::default());
+        let doors: Vec<_> = (0..).zip(&peers).map(|(at, peer)| network.door(at, *peer)).collect();
+        let all = (0..).zip(&doors).map(|(at, peer)| format!("m{at}=http://{peer}"));
         let all = all.collect::<Vec<_>>().join(",");
-        let arguments = clients.iter().zip(&peers).enumerate().map(|(at, (client, peer))| {
+        let arguments = (0..MEMBERS).map(|at| {
+            let (client, peer, door) = (clients[at], peers[at], doors[at]);
             vec![
                 "etcd".to_owned(),
                 format!("--name=m{at}"),
@@ -45,21 +54,41 @@ impl Etcd {
                 format!("--listen-client-urls=http://{client}"),
                 format!("--advertise-client-urls=http://{client}"),
                 format!("--listen-peer-urls=http://{peer}"),
-                format!("--initial-advertise-peer-urls=http://{peer}"),
+                format!("--initial-advertise-peer-urls=http://{door}"),
                 format!("--initial-cluster={all}"),
                 "--log-level=error".to_owned(),
             ]
         });
         let arguments = arguments.collect();
         let sandbox = Sandbox::new("etcd");
-        let mut etcd = Self { members: Vec::new(), clients, arguments, sandbox, _data: data };
+        let members = Vec::new();
+        let mut etcd = Self { members, clients, arguments, network, sandbox, _data: data };
         etcd.members = (0..MEMBERS).map(|at| etcd.run(at)).collect();
         Some(etcd)
     }
 
     fn run(&self, at: usize) -> Program {
         let argv: Vec<&str> = self.arguments[at].iter().map(String::as_str).collect();
-        self.sandbox.program(&format!("m{at}"), &argv)
+        let member = self.sandbox.program(&format!("m{at}"), &argv);
+        self.network.processes[at].store(member.pid(), Relaxed);
+        member
+    }
+
+    /// Cuts a member off from the others, or ends that: what is sent meanwhile arrives then.
+    pub fn cut_off(&self, at: usize, is_cut: bool) {
+        self.network.is_cut[at].store(is_cut, Relaxed);
+    }
+
+    /// The member that leads, if one says so.
+    pub fn leader(&self) -> Option<usize> {
+        let number = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+        (0..MEMBERS).find(|&at| {
+            let status = status(self.clients[at]);
+            status.is_some_and(|status| {
+                let leader = number(&status["leader"]);
+                leader.is_some() && leader == number(&status["header"]["member_id"])
+            })
+        })
     }
 
     /// Kills a member as `kill -9` does.
@@ -86,5 +115,79 @@ impl Etcd {
     pub fn url(&self) -> String {
         let members: Vec<String> = self.clients.iter().map(SocketAddr::to_string).collect();
         format!("etcd://{}/ibsm/test", members.join(","))
+    }
+}
+
+/// What a member reports of itself; `None` if it does not answer within a second.
+fn status(client: SocketAddr) -> Option<serde_json::Value> {
+    let mut connection = TcpStream::connect_timeout(&client, Duration::from_secs(1)).ok()?;
+    connection.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+    let request = format!(
+        "POST /v3/maintenance/status HTTP/1.0\r\nHost: {client}\r\nContent-Length: 2\r\n\r\n{{}}"
+    );
+    connection.write_all(request.as_bytes()).ok()?;
+    let mut answer = Vec::new();
+    connection.read_to_end(&mut answer).ok()?;
+    let body = answer.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    serde_json::from_slice(&answer[body..]).ok()
+}
+
+/// The network between the members.
+#[derive(Default)]
+struct Network {
+    processes: [AtomicU32; MEMBERS],
+    is_cut: [AtomicBool; MEMBERS],
+}
+
+impl Network {
+    /// The address at which the others reach a member that listens at `peer`.
+    fn door(self: &Arc<Self>, at: usize, peer: SocketAddr) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let network = self.clone();
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let from = network.member_at(&client);
+                let Ok(server) = TcpStream::connect(peer) else { continue };
+                for (source, target) in [(&client, &server), (&server, &client)] {
+                    let (source, target) = (source.try_clone(), target.try_clone());
+                    let (Ok(source), Ok(target)) = (source, target) else { continue };
+                    let network = network.clone();
+                    thread::spawn(move || network.pass(source, target, [Some(at), from]));
+                }
+            }
+        });
+        address
+    }
+
+    /// The member whose end of a connection this is connected to.
+    fn member_at(&self, connection: &TcpStream) -> Option<usize> {
+        let port = connection.peer_addr().ok()?.port();
+        let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
+        let inode = table.lines().find_map(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            let is_it = words.next()?.ends_with(&format!(":{port:04X}"));
+            words.nth(7).filter(|_| is_it)
+        })?;
+        let socket = format!("socket:[{inode}]");
+        (0..MEMBERS).find(|&at| {
+            let process = self.processes[at].load(Relaxed);
+            let files = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten();
+            let mut links = files.flatten().filter_map(|file| file.path().read_link().ok());
+            links.any(|link| link.as_os_str() == socket.as_str())
+        })
+    }
+
+    fn pass(&self, mut from: TcpStream, mut to: TcpStream, members: [Option<usize>; 2]) {
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(len @ 1..) = from.read(&mut buffer) {
+            while members.iter().flatten().any(|&at| self.is_cut[at].load(Relaxed)) {
+                thread::sleep(Duration::from_millis(20));
+            }
+            if to.write_all(&buffer[..len]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(std::net::Shutdown::Both);
     }
 }

@@ -124,3 +124,25 @@ fn a_host_that_was_off_at_a_takeover_comes_back_with_its_lid() {
         pair.await_status(1, "the standby has the LIDs", |_| has_lid());
     });
 }
+
+/// The member that leads, and each of the others, loses its peers but not its clients: writes wait
+/// for another member.
+#[test]
+fn a_member_without_its_peers_keeps_no_write_waiting_for_long() {
+    let Some(etcd) = Etcd::start() else { return };
+    let pair = Pair::with_store("etcd-peers", &etcd.url());
+    let first = pair.start(0);
+    let mut writer = began(&pair);
+    for member in 0..3 {
+        let led = etcd.leader().expect("one leads");
+        etcd.cut_off(member, true);
+        let deadline = Instant::now() + PATIENCE;
+        while member == led && etcd.leader().is_none_or(|now| now == led) {
+            assert!(Instant::now() < deadline, "no other member leads");
+            pair.runtime.block_on(writer.write(30));
+        }
+        pair.runtime.block_on(writer.write(300));
+        etcd.cut_off(member, false);
+    }
+    assert_eq!(writer.differences(&pair.snapshot(0)), (0, 0), "{}", first.log());
+}

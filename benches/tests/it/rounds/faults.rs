@@ -37,6 +37,12 @@ pub(super) enum Fault {
     Member,
     /// A member of etcd is stopped for some seconds.
     MemberPause,
+    /// Two members of etcd are.
+    MembersPause,
+    /// The member of etcd that leads is killed, and started again.
+    Leader,
+    /// A member of etcd is cut off from the others for some seconds.
+    MemberCut,
     /// Its clock is set by an hour, and then it is killed, or restarted.
     Clock,
     /// The standby's clock is set by an hour, and then the master is killed.
@@ -47,8 +53,17 @@ pub(super) enum Fault {
     DiskFullAndKill,
     /// There is no room on the standby's disk for some seconds.
     StandbyDiskFull,
+    /// The same, and the master is killed before there is room.
+    StandbyDiskFullAndKill,
     /// It is killed at a system call of a commit, and started again at once.
     KillAtCall,
+    /// It is stopped, for less time than a takeover takes, or for a little more.
+    ShortPause,
+    /// A responder is stopped for some seconds.
+    ResponderPause,
+    /// The standby is without its link and the management network, the master is killed
+    /// meanwhile, and the standby comes back.
+    Isolated,
     /// Its own link fails, and comes back after the other one is master.
     OwnLink,
     /// Links fail so that each manager is master of a part of the fabric, and come back.
@@ -81,11 +96,16 @@ impl Mode {
     pub(super) fn faults(self) -> &'static [Fault] {
         use Fault::*;
         match self {
-            Self::Alone => &[Restart, Responder, DiskFull, Clock, KillAtCall],
+            Self::Alone => {
+                &[Restart, Responder, DiskFull, Clock, KillAtCall, ShortPause, ResponderPause]
+            }
             Self::Follow | Self::FollowSync => &[
                 Kill,
                 Term,
                 Pause,
+                ShortPause,
+                ResponderPause,
+                Isolated,
                 OwnLink,
                 CutAndKill,
                 DelayAndKill,
@@ -105,6 +125,9 @@ impl Mode {
                 Kill,
                 Term,
                 Pause,
+                ShortPause,
+                ResponderPause,
+                Isolated,
                 OwnLink,
                 Restart,
                 Standby,
@@ -112,10 +135,14 @@ impl Mode {
                 Both,
                 Member,
                 MemberPause,
+                MembersPause,
+                Leader,
+                MemberCut,
                 Clock,
                 StandbyClock,
                 DiskFull,
                 StandbyDiskFull,
+                StandbyDiskFullAndKill,
             ],
         }
     }
@@ -128,7 +155,9 @@ impl Mode {
             Fault::Split => false,
             // The one without the fence hands over to the other, which never stopped writing.
             Fault::OwnLink => self != Self::Etcd,
-            Fault::CutAndKill | Fault::ResetAndKill | Fault::Both => self == Self::Etcd,
+            Fault::CutAndKill | Fault::ResetAndKill | Fault::Both | Fault::Isolated => {
+                self == Self::Etcd
+            }
             _ => true,
         }
     }
@@ -149,7 +178,8 @@ impl Fault {
     /// deletion whose answer is lost gets it again.
     pub(super) fn keeps_outcomes(self, mode: Mode) -> bool {
         use Fault::*;
-        let others = [Restart, Standby, Responder, DiskFull, StandbyDiskFull, KillAtCall];
+        let others =
+            [Restart, Standby, Responder, ResponderPause, DiskFull, StandbyDiskFull, KillAtCall];
         match mode {
             Mode::Follow => others.contains(&self),
             Mode::FollowSync => self != Split,
@@ -172,9 +202,10 @@ impl Fault {
     pub(super) fn can_happen(self, site: &Site) -> bool {
         match self {
             Self::Clock | Self::StandbyClock => site.clocks.iter().all(Option::is_some),
-            Self::DiskFull | Self::DiskFullAndKill | Self::StandbyDiskFull => {
-                site.disks.iter().all(Option::is_some)
-            }
+            Self::DiskFull
+            | Self::DiskFullAndKill
+            | Self::StandbyDiskFull
+            | Self::StandbyDiskFullAndKill => site.disks.iter().all(Option::is_some),
             Self::KillAtCall => site.can_kill_at_calls,
             _ => true,
         }
@@ -216,6 +247,32 @@ impl Site {
                 self.signal(libc::SIGSTOP);
                 self.takeover(dice);
                 self.signal(libc::SIGCONT);
+            }
+            Fault::ShortPause => {
+                self.signal(libc::SIGSTOP);
+                self.run_for(Duration::from_millis(100 + dice.below(2000)));
+                self.signal(libc::SIGCONT);
+            }
+            Fault::ResponderPause => {
+                let at = dice.below(2) as usize;
+                let signal = |site: &Self, signal| {
+                    site.responders[at].as_ref().expect("it runs").signal(signal);
+                };
+                signal(self, libc::SIGSTOP);
+                self.run_for(Duration::from_millis(500 + dice.below(6000)));
+                signal(self, libc::SIGCONT);
+            }
+            Fault::Isolated => {
+                let (node, port) = (node(self.pair.hosts[1]), "1");
+                self.pair.subnet.control(&["link-down", &node, port]);
+                self.link().is_cut.store(true, Relaxed);
+                self.run_for(Duration::from_millis(3000 + dice.below(3000)));
+                self.kill(0);
+                self.run_for(Duration::from_millis(dice.below(2000)));
+                self.pair.subnet.control(&["link-up", &node, port]);
+                self.link().is_cut.store(false, Relaxed);
+                self.takeover(dice);
+                self.start(0);
             }
             Fault::OwnLink => {
                 let (node, port) = (node(self.pair.hosts[0]), "1");
@@ -282,6 +339,31 @@ impl Site {
                 self.run_for(Duration::from_millis(500 + dice.below(5000)));
                 self.etcd.as_ref().expect("etcd runs").signal(member, libc::SIGCONT);
             }
+            Fault::MembersPause => {
+                let running = dice.below(3) as usize;
+                let signal = |site: &Self, signal| {
+                    let etcd = site.etcd.as_ref().expect("etcd runs");
+                    (0..3).filter(|at| *at != running).for_each(|at| etcd.signal(at, signal));
+                };
+                signal(self, libc::SIGSTOP);
+                self.run_for(Duration::from_millis(500 + dice.below(6000)));
+                signal(self, libc::SIGCONT);
+            }
+            Fault::Leader => {
+                let etcd = self.etcd.as_mut().expect("etcd runs");
+                let leader = etcd.leader().expect("one leads");
+                etcd.kill(leader);
+                self.run_for(Duration::from_millis(dice.below(4000)));
+                self.etcd.as_mut().expect("etcd runs").start_again(leader);
+            }
+            Fault::MemberCut => {
+                let etcd = self.etcd.as_ref().expect("etcd runs");
+                let leader = etcd.leader().expect("one leads");
+                let member = if dice.below(2) == 0 { leader } else { dice.below(3) as usize };
+                etcd.cut_off(member, true);
+                self.run_for(Duration::from_millis(500 + dice.below(8000)));
+                self.etcd.as_ref().expect("etcd runs").cut_off(member, false);
+            }
             Fault::Clock => {
                 self.set_clock(0, dice);
                 self.run_for(Duration::from_millis(200 + dice.below(2000)));
@@ -317,6 +399,17 @@ impl Site {
                 self.run_for(Duration::from_millis(2000 + dice.below(4000)));
                 self.check_log(1, before);
                 self.disk(1).make_room();
+            }
+            Fault::StandbyDiskFullAndKill => {
+                self.disk(1).fill();
+                self.run_for(Duration::from_millis(dice.below(2000)));
+                self.kill(0);
+                self.run_until(1, "takes over, and may write", |status| {
+                    let serving = status.responders.iter().any(|responder| responder.current);
+                    serving && status.store.contains("this manager holds the fence")
+                });
+                self.disk(1).make_room();
+                self.start(0);
             }
             Fault::Split => {
                 let control = |site: &Self, verb| {

@@ -363,6 +363,13 @@ fn nothing_is_lost_by_managers_that_share_etcd() {
     rounds(Mode::Etcd, Some(etcd));
 }
 
+/// Regression: it became master, and neither published nor stored anything until there was room.
+#[test]
+fn a_standby_whose_disk_is_full_takes_over_with_etcd() {
+    let Some(etcd) = Etcd::start() else { return };
+    rounds_of(Mode::Etcd, Some(etcd), &[Fault::StandbyDiskFullAndKill], 1);
+}
+
 #[test]
 fn nothing_is_lost_when_clocks_are_set_and_disks_are_full() {
     use Fault::{Clock, DiskFull, KillAtCall, StandbyDiskFull};
