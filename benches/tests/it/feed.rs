@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use ib_mad::types::{Gid, Guid, PKey, PortNum};
-use ibsm::publish::{Challenge, PublishConfig, PublishError, Publisher};
+use ibsm::publish::{Challenge, EpochFile, PublishConfig, PublishError, Publisher};
 use sa_proto::prost::Message as _;
 use sa_proto::proto::admin::StatusRequest;
 use sa_proto::proto::admin::admin_client::AdminClient;
@@ -86,7 +86,7 @@ impl Sm {
             tls: None,
             local: Default::default(),
             listen: "127.0.0.1:0".parse().unwrap(),
-            state_dir: state_dir.path().into(),
+            epochs: EpochFile::new(state_dir.path().into()),
             history: HistoryLimits::default(),
         });
         let publisher = publisher.unwrap();

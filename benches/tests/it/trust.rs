@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use ib_mad::types::Guid;
-use ibsm::publish::{PublishConfig, Publisher};
+use ibsm::publish::{EpochFile, PublishConfig, Publisher};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, ExtendedKeyUsagePurpose,
     IsCa, Issuer, KeyIdMethod, KeyPair, RevocationReason, RevokedCertParams, SanType, SerialNumber,
@@ -129,7 +129,7 @@ impl Sm {
             listen: "127.0.0.1:0".parse().unwrap(),
             tls,
             local: Default::default(),
-            state_dir: state_dir.path().into(),
+            epochs: EpochFile::new(state_dir.path().into()),
             history: HistoryLimits::default(),
         })
         .unwrap();
@@ -390,7 +390,7 @@ fn an_sm_does_not_start_with_certificates_that_cannot_be_used() {
         listen: "127.0.0.1:0".parse().unwrap(),
         tls: Some(files),
         local: Default::default(),
-        state_dir: state_dir.path().into(),
+        epochs: EpochFile::new(state_dir.path().into()),
         history: HistoryLimits::default(),
     });
     let error = refusal.err().expect("refused").to_string();

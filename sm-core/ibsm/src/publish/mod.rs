@@ -42,7 +42,6 @@ mod virtual_fabrics;
 pub(crate) mod writers;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -106,8 +105,8 @@ pub struct PublishConfig {
     pub tls: Option<TlsFiles>,
     /// Roles of users of this host, where there are no certificates.
     pub local: LocalRoles,
-    /// Directory that keeps the epoch.
-    pub state_dir: PathBuf,
+    /// Where the epoch is kept.
+    pub epochs: EpochFile,
     /// How much history to keep for responders that lag.
     pub history: HistoryLimits,
 }
@@ -173,7 +172,7 @@ impl Publisher {
             .enable_all()
             .build()
             .map_err(listen)?;
-        let epochs = Box::new(EpochFile::new(config.state_dir));
+        let epochs = Box::new(config.epochs);
         let mut this = Self::in_process(Arc::new(HostClock::open()), epochs, config.history);
         let shared = this.shared.clone();
         runtime.spawn(observatory::run(Arc::downgrade(&shared), tls));

@@ -4,9 +4,17 @@
 //! that were taken from the same directory and all that the caller knows of; correctness depends on
 //! this. It is also at least the seconds since 1970, so that an SM with a new directory starts
 //! above its predecessors; correctness does not depend on clocks.
+//!
+//! Managers that share a store have the session of each commit there, and responders report the
+//! sessions that they hold. An epoch that cannot be saved in the directory is taken all the same,
+//! a random step above the others: if the manager ends before its first commit, and no responder
+//! reports the epoch, it is not taken again.
 
+use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher};
 use std::io::{self, Write};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -20,6 +28,9 @@ const AHEAD_MAX: u64 = 1 << 32;
 /// The same of an epoch that a responder reports. A session above it, and the next ones of other
 /// SMs with other clocks, are far below [`AHEAD_MAX`], so that a false one costs no takeover.
 const REPORTED_AHEAD_MAX: u64 = 1 << 31;
+
+/// The least and the greatest step by which an epoch that cannot be saved is above the others.
+const STEPS: RangeInclusive<u64> = 1..=1 << 20;
 
 /// The file's name, and how much of it is read, bytes.
 const FILE: &str = "epoch";
@@ -35,27 +46,40 @@ pub trait Epochs: Send + Sync {
 
     /// Saves an epoch. When this returns it survives a crash of the machine.
     fn save(&self, epoch: u64) -> io::Result<()>;
+
+    /// A random number, if sessions begin although their epoch cannot be saved.
+    fn random(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// The file `epoch` in the state directory, which is created if need be.
 #[derive(Clone, Debug)]
-pub struct EpochFile(PathBuf);
+pub struct EpochFile {
+    directory: PathBuf,
+    is_needed: bool,
+}
 
 impl EpochFile {
-    /// The file in this directory.
+    /// The file in this directory. Without it no session begins.
     pub fn new(state_dir: PathBuf) -> Self {
-        Self(state_dir)
+        Self { directory: state_dir, is_needed: true }
+    }
+
+    /// The same, of a manager that shares a store with others: sessions begin without it.
+    pub fn beside_shared_store(state_dir: PathBuf) -> Self {
+        Self { directory: state_dir, is_needed: false }
     }
 }
 
 impl Epochs for EpochFile {
     fn directory(&self) -> &Path {
-        &self.0
+        &self.directory
     }
 
     fn load(&self) -> io::Result<Option<String>> {
-        fs::create_dir_all(&self.0)?;
-        match kept::read(&self.0.join(FILE), FILE_LEN_MAX) {
+        fs::create_dir_all(&self.directory)?;
+        match kept::read(&self.directory.join(FILE), FILE_LEN_MAX) {
             // What is no text is no number: damaged.
             Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -64,12 +88,16 @@ impl Epochs for EpochFile {
     }
 
     fn save(&self, epoch: u64) -> io::Result<()> {
-        let temporary = self.0.join("epoch.new");
+        let temporary = self.directory.join("epoch.new");
         let mut file = kept::draft(&temporary, 0o644)?;
         writeln!(file, "{epoch}")?;
         file.sync_all()?;
-        fs::rename(&temporary, self.0.join(FILE))?;
-        File::open(&self.0)?.sync_all()
+        fs::rename(&temporary, self.directory.join(FILE))?;
+        File::open(&self.directory)?.sync_all()
+    }
+
+    fn random(&self) -> Option<u64> {
+        (!self.is_needed).then(|| RandomState::new().build_hasher().finish())
     }
 }
 
@@ -91,27 +119,48 @@ fn clock(now: SystemTime) -> u64 {
 /// Takes the next epoch, above `known`, and saves it, so that it is never taken again, even after a
 /// crash of the machine.
 pub(super) fn next_epoch(epochs: &dyn Epochs, known: u64, now: SystemTime) -> io::Result<u64> {
-    let last = match epochs.load()? {
-        Some(text) => {
-            let kept = text.trim().parse().ok().filter(|&epoch| is_plausible(epoch, now));
-            kept.unwrap_or_else(|| {
-                tracing::warn!(
-                    path = %epochs.directory().join(FILE).display(), "epoch file is damaged; \
-                        taking the next epoch from the clock"
-                );
-                0
-            })
-        }
-        None => 0,
+    let last = match epochs.load() {
+        Ok(text) => text.map_or(0, |text| parse(epochs, &text, now)),
+        Err(error) => return unsaved(epochs, above(known, now)?, error),
     };
+    let next = above(known.max(last), now)?;
+    epochs.save(next).map_or_else(|error| unsaved(epochs, next, error), |()| Ok(next))
+}
+
+/// The epoch in the file's text; 0 if it is damaged.
+fn parse(epochs: &dyn Epochs, text: &str, now: SystemTime) -> u64 {
+    let kept = text.trim().parse().ok().filter(|&epoch| is_plausible(epoch, now));
+    kept.unwrap_or_else(|| {
+        tracing::warn!(
+            path = %epochs.directory().join(FILE).display(), "epoch file is damaged; \
+                taking the next epoch from the clock"
+        );
+        0
+    })
+}
+
+/// The next epoch above this one.
+fn above(epoch: u64, now: SystemTime) -> io::Result<u64> {
     let used_up = || io::Error::other("no epoch left: 2^64 - 1 is already taken");
-    let next = clock(now).max(known.max(last).checked_add(1).ok_or_else(used_up)?);
-    epochs.save(next)?;
-    Ok(next)
+    Ok(clock(now).max(epoch.checked_add(1).ok_or_else(used_up)?))
+}
+
+/// The epoch to use in place of `next`, which could not be saved because of this error.
+fn unsaved(epochs: &dyn Epochs, next: u64, error: io::Error) -> io::Result<u64> {
+    let Some(random) = epochs.random() else { return Err(error) };
+    tracing::warn!(
+        path = %epochs.directory().join(FILE).display(), %error,
+        "cannot save the session epoch; the session begins without it, since the store that \
+         managers share has the epochs, too"
+    );
+    let step = STEPS.start() + random % STEPS.end();
+    next.checked_add(step).ok_or(error)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn next_epoch(state_dir: &Path, known: u64, now: SystemTime) -> io::Result<u64> {
@@ -139,6 +188,30 @@ mod tests {
         fs::remove_file(directory.path().join(FILE)).unwrap();
         assert_eq!(next_epoch(directory.path(), 9001, at(10)).unwrap(), 9002);
         assert_eq!(next_epoch(directory.path(), 0, at(10)).unwrap(), 9003, "it was kept");
+    }
+
+    /// Regression: with a full disk a manager that shares its registrations became master and
+    /// neither published nor stored anything.
+    #[test]
+    fn beside_a_shared_store_an_epoch_need_not_be_saved() {
+        let directory = tempfile::tempdir().unwrap();
+        // A file where a directory should be.
+        let state_dir = directory.path().join("file");
+        fs::write(&state_dir, "").unwrap();
+        assert!(next_epoch(&state_dir, 5000, at(10)).is_err());
+        let epochs = EpochFile::beside_shared_store(state_dir);
+        let next = || super::next_epoch(&epochs, 5000, at(10)).unwrap();
+        let taken: BTreeSet<u64> = (0..8).map(|_| next()).collect();
+        assert!(taken.len() > 1, "an epoch that was not saved may be taken again");
+        assert!(taken.iter().all(|epoch| (5002..5002 + STEPS.end()).contains(epoch)), "{taken:?}");
+    }
+
+    #[test]
+    fn beside_a_shared_store_epochs_are_saved_if_possible() {
+        let directory = tempfile::tempdir().unwrap();
+        let epochs = EpochFile::beside_shared_store(directory.path().to_owned());
+        assert_eq!(super::next_epoch(&epochs, 9000, at(10)).unwrap(), 9001);
+        assert_eq!(super::next_epoch(&epochs, 0, at(10)).unwrap(), 9002);
     }
 
     #[test]

@@ -16,7 +16,7 @@ fn publisher(state_dir: &Path) -> Publisher {
         tls: None,
         local: Default::default(),
         listen: "127.0.0.1:0".parse().unwrap(),
-        state_dir: state_dir.to_owned(),
+        epochs: EpochFile::new(state_dir.to_owned()),
         history: HistoryLimits::default(),
     };
     Publisher::start(config).unwrap()

@@ -51,7 +51,7 @@ use crate::http::Totals;
 use crate::node::{NodeError, SavedState};
 use crate::observe::event::{Draft, EventKind};
 use crate::pages;
-use crate::publish::{PublishConfig, PublishError, Publisher};
+use crate::publish::{EpochFile, PublishConfig, PublishError, Publisher};
 use crate::web::{self, Web};
 use attachment::Attachment;
 pub use attachment::{AttachError, ChoiceError};
@@ -299,7 +299,10 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
         listen: config.publish,
         tls: config.tls.clone(),
         local: config.local_roles.clone(),
-        state_dir: config.state_dir.clone(),
+        epochs: match &config.store {
+            StorePlace::File(_) => EpochFile::new(config.state_dir.clone()),
+            StorePlace::Etcd(_) => EpochFile::beside_shared_store(config.state_dir.clone()),
+        },
         history: HistoryLimits::default(),
     };
     let publisher = Publisher::start_with(publish, |end| setup.services(end))?;

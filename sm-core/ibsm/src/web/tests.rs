@@ -8,7 +8,7 @@ use sa_proto::descriptors::Descriptors;
 use sa_proto::snapshot::{FabricPlane, HistoryLimits, Node, Port};
 use serde_json::Value;
 
-use crate::publish::{PublishConfig, Publisher};
+use crate::publish::{EpochFile, PublishConfig, Publisher};
 use sm_core::sweep::Phase;
 
 /// A publisher of a fabric with a switch and two hosts, and the server of its page.
@@ -25,7 +25,7 @@ impl Bed {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             tls: None,
             local: Default::default(),
-            state_dir: state.path().to_owned(),
+            epochs: EpochFile::new(state.path().to_owned()),
             history: HistoryLimits::default(),
         };
         let publisher = Publisher::start(config).unwrap();

@@ -506,7 +506,7 @@ pub(crate) fn master_in(directory: &std::path::Path) -> (RegistryHandle, Arc<Pub
         tls: None,
         local: Default::default(),
         listen: (std::net::Ipv4Addr::LOCALHOST, 0).into(),
-        state_dir: directory.to_owned(),
+        epochs: crate::publish::EpochFile::new(directory.to_owned()),
         history: sa_proto::snapshot::HistoryLimits::default(),
     };
     let publisher = Arc::new(Publisher::start(config).unwrap());

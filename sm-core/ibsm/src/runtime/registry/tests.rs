@@ -16,7 +16,7 @@ use super::shared::{Job, Origin, Outbound, ReplyTo, WRITES_MAX};
 use super::thread::BATCH_MAX;
 use super::*;
 use crate::clock::HostClock;
-use crate::publish::PublishConfig;
+use crate::publish::{EpochFile, PublishConfig};
 use crate::runtime::store::etcd::EtcdStore;
 use crate::runtime::store::etcd::model::{EtcdLink, EtcdModel};
 use crate::runtime::store::etcd::testing::Cluster;
@@ -51,7 +51,7 @@ fn handle(directory: &tempfile::TempDir) -> (RegistryHandle, Arc<Publisher>) {
         tls: None,
         local: Default::default(),
         listen: "127.0.0.1:0".parse().unwrap(),
-        state_dir: directory.path().to_owned(),
+        epochs: EpochFile::new(directory.path().to_owned()),
         history: HistoryLimits::default(),
     };
     let publisher = Arc::new(Publisher::start(config).unwrap());
@@ -353,7 +353,7 @@ impl Half {
             tls: None,
             local: Default::default(),
             listen: "127.0.0.1:0".parse().unwrap(),
-            state_dir: directory.path().to_owned(),
+            epochs: EpochFile::new(directory.path().to_owned()),
             history: HistoryLimits::default(),
         };
         let publisher = Arc::new(Publisher::start(config).unwrap());

@@ -9,7 +9,7 @@ use sa_proto::snapshot::HistoryLimits;
 use std::time::Instant;
 
 use super::*;
-use crate::publish::PublishConfig;
+use crate::publish::{EpochFile, PublishConfig};
 use crate::runtime::store::faulty::{Fault, Faults, FaultyStore};
 use crate::runtime::store::file::FileStore;
 use sm_core::registry::testing::{NOW_S, gid, port, ports, request};
@@ -60,7 +60,7 @@ impl Bed {
             tls: None,
             local: Default::default(),
             listen: "127.0.0.1:0".parse().unwrap(),
-            state_dir: directory.path().to_owned(),
+            epochs: EpochFile::new(directory.path().to_owned()),
             history: HistoryLimits::default(),
         };
         let publisher = Arc::new(Publisher::start(config).unwrap());
