@@ -54,14 +54,14 @@ search_size() {
     while ((SECONDS < began + seconds)); do
         out=$("$@" ${size:+"$size"} --quiet --seed "$seed" \
             --seconds $((began + seconds - SECONDS)) 2>&1) && return 1
-        failed=$(grep -m1 -oP '^seed \K[0-9]+(?= FAILED)' <<<"$out") || {
+        failed=$(grep -m1 -oP '^seed \K[0-9]+(?=( --\w+)* FAILED)' <<<"$out") || {
             echo "$((SECONDS - began)) - $(grep -m1 -A1 'panicked at' <<<"$out" | tail -1)"
             return
         }
-        if "$unchanged" ${store:+"$store"} ${size:+"$size"} --quiet --seed "$failed" --runs 1 \
+        if "$unchanged" "$store" ${size:+"$size"} --quiet --seed "$failed" --runs 1 \
             >"$root/out$size" 2>&1; then
             echo "$((SECONDS - began)) $failed${size:+ small}:" \
-                "$(grep -m1 -oP '^seed [0-9]+ FAILED: \K.*' <<<"$out")"
+                "$(grep -m1 -oP '^seed [0-9]+( --\w+)* FAILED: \K.*' <<<"$out")"
             return
         fi
         echo "seed $failed $size fails without the defect, too" >&2
@@ -93,10 +93,10 @@ miss() {
 }
 # find_defect NAME PROGRAM OPTION...
 find_defect() {
-    local name=$1 result store=
+    local name=$1 result store=--files
     shift
     [[ $name != etcd-* ]] || store=--etcd
-    if result=$(search "$@" ${store:+"$store"}); then
+    if result=$(search "$@" "$store"); then
         row "$name" found "$result"
     else
         miss "$name" missed

@@ -305,7 +305,7 @@ step_sim() {
     for store in file etcd; do
         [[ $store == file ]] && seconds=$((sim_seconds * 3 / 4)) || seconds=$((sim_seconds / 4))
         timeout $((seconds + 120)) "${CARGO_TARGET_DIR:-$PWD/target}/debug/sim" --quiet \
-            --seconds "$seconds" $([[ $store == file ]] || echo --etcd --small)
+            --seconds "$seconds" $([[ $store == file ]] && echo --files || echo --etcd --small)
     done
     note "$(grep -m 1 'hours simulated' "$logs/sim")"
 }

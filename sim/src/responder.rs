@@ -61,6 +61,10 @@ impl Transport for Queues {
         }))
     }
 
+    fn is_drained(&self) -> bool {
+        self.with(|(arrived, _)| arrived.is_empty())
+    }
+
     fn send(&mut self, batch: &[Packet]) -> io::Result<usize> {
         self.with(|(_, left)| left.extend_from_slice(batch));
         Ok(batch.len())

@@ -158,6 +158,10 @@ impl<T: Transport> Transport for Capture<T> {
         Ok(received)
     }
 
+    fn is_drained(&self) -> bool {
+        self.inner.is_drained()
+    }
+
     fn send(&mut self, batch: &[Packet]) -> io::Result<usize> {
         let sent = self.inner.send(batch)?;
         if let Some(file) = &self.file {

@@ -240,6 +240,10 @@ impl Transport for Endpoint {
         Ok(count)
     }
 
+    fn is_drained(&self) -> bool {
+        self.network.state().endpoints[self.index].is_empty()
+    }
+
     fn send(&mut self, batch: &[Packet]) -> io::Result<usize> {
         let mut state = self.network.state();
         for packet in batch {

@@ -71,6 +71,13 @@ pub trait Transport: Send {
     /// descriptor does not show them.
     fn receive(&mut self, batch: &mut [Packet]) -> io::Result<usize>;
 
+    /// Whether the last [`receive`](Self::receive) found that nothing waited any more: what the
+    /// next one yields has arrived since. A batch that is not full does not show that. `false` if
+    /// it is not known.
+    fn is_drained(&self) -> bool {
+        false
+    }
+
     /// Sends `batch` in order until the transport accepts no more; returns the number accepted. The
     /// caller keeps the rest and retries when the descriptor is writable. A packet to a nonexistent
     /// destination counts as accepted: delivery is never guaranteed.

@@ -78,6 +78,11 @@ impl<T: Transport> Transport for Gated<T> {
         if self.closed().is_some() { Ok(0) } else { self.inner.receive(batch) }
     }
 
+    /// Packets wait behind a closed gate.
+    fn is_drained(&self) -> bool {
+        self.closed().is_none() && self.inner.is_drained()
+    }
+
     fn send(&mut self, batch: &[Packet]) -> io::Result<usize> {
         self.inner.send(batch)
     }

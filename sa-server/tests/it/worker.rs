@@ -135,7 +135,8 @@ fn packets_that_waited_while_the_process_was_stopped_are_dropped() {
     worker.note_pause(start + Duration::from_secs(4)).unwrap();
     while worker.turn(Instant::now).unwrap() == Next::Again {}
     let stats = worker.responder().stats();
-    assert_eq!((stats.requests(), stats.responses(), stats.dropped_total()), (4, 2, 2));
+    // A read that does not fill the batch does not show that nothing else has waited.
+    assert_eq!((stats.requests(), stats.responses(), stats.dropped_total()), (4, 0, 4));
     assert!(stats.balances());
 }
 

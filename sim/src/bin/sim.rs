@@ -55,9 +55,12 @@ struct Options {
     /// Writes do not wait for standbys.
     #[arg(long)]
     no_sync: bool,
-    /// Managers share a registry in etcd.
-    #[arg(long)]
+    /// Managers share a registry in etcd. By default in about every third seed.
+    #[arg(long, conflicts_with = "files")]
     etcd: bool,
+    /// Each manager has a registry of its own in a file.
+    #[arg(long)]
+    files: bool,
     /// Split the fabric between managers, too. By default with every other pair of seeds.
     #[arg(long, conflicts_with = "no_splits")]
     splits: bool,
@@ -68,7 +71,7 @@ struct Options {
     #[arg(long, value_name = "DEFECT",
           value_parser = PossibleValuesParser::new(Plant::ALL.map(|(name, _)| name)))]
     plant: Option<String>,
-    /// Write the trace of each seed that fails to DIR/seed-N.txt, and go on with the next.
+    /// Write the trace of each seed that fails to a file in DIR, and go on with the next.
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
     /// Print the trace.
@@ -90,7 +93,7 @@ impl Options {
         config.managers = self.managers.unwrap_or(config.managers);
         config.rate = self.rate.unwrap_or(config.rate);
         config.sync = (config.sync || self.sync) && !self.no_sync;
-        config.etcd = self.etcd;
+        config.etcd = self.etcd || !self.files && shares_registry(seed);
         config.splits = (config.splits || self.splits) && !self.no_splits;
         let plant = Plant::ALL.into_iter().find(|(name, _)| Some(*name) == self.plant.as_deref());
         config.plant = plant.map(|(_, plant)| plant);
@@ -101,6 +104,12 @@ impl Options {
     fn runs(&self) -> u64 {
         self.runs.unwrap_or(if self.seconds.is_some() { u64::MAX } else { 1 })
     }
+}
+
+/// Whether managers share a registry by default: in about every third seed, independent of the
+/// remainders that select the rest.
+fn shares_registry(seed: u64) -> bool {
+    (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32).is_multiple_of(3)
 }
 
 /// Lines of the trace shown of a seed that fails.
@@ -149,12 +158,16 @@ fn simulate(options: &Options, out: &mut impl Write) -> Result<bool, String> {
         sums.add(&summary);
         match result {
             Ok(_) if options.quiet => {}
-            Ok(_) => print_seed(out, seed, &summary, begun.elapsed()).map_err(cannot_print)?,
+            Ok(_) => {
+                let name = name(options, seed);
+                print_seed(out, &name, &summary, begun.elapsed()).map_err(cannot_print)?;
+            }
             Err(violation) => {
                 sums.failed.push(seed);
-                print_failure(out, seed, &world, &violation, TAIL).map_err(cannot_print)?;
+                let name = name(options, seed);
+                print_failure(out, &name, &world, &violation, TAIL).map_err(cannot_print)?;
                 let Some(directory) = &options.keep else { break };
-                keep(directory, seed, &world, &violation)?;
+                keep(directory, &name, &world, &violation)?;
             }
         }
     }
@@ -162,9 +175,16 @@ fn simulate(options: &Options, out: &mut impl Write) -> Result<bool, String> {
     Ok(sums.failed.is_empty())
 }
 
+/// A seed, and the options without which it is another simulation.
+fn name(options: &Options, seed: u64) -> String {
+    let size = if options.small { " --small" } else { "" };
+    let store = if options.config(seed).etcd { " --etcd" } else { "" };
+    format!("seed {seed}{size}{store}")
+}
+
 fn print_seed(
     out: &mut impl Write,
-    seed: u64,
+    name: &str,
     summary: &Summary,
     took: Duration,
 ) -> io::Result<()> {
@@ -172,7 +192,7 @@ fn print_seed(
     let [ok, refused, given_up] = summary.totals;
     writeln!(
         out,
-        "seed {seed}: {simulated:.1} s simulated in {took:.2} s ({:.0} x), {ok} OK, {refused} \
+        "{name}: {simulated:.1} s simulated in {took:.2} s ({:.0} x), {ok} OK, {refused} \
          refused, {given_up} given up; trace {:016x} of {} events",
         simulated / took.max(0.001),
         summary.hash,
@@ -182,7 +202,7 @@ fn print_seed(
 
 fn print_failure(
     out: &mut impl Write,
-    seed: u64,
+    name: &str,
     world: &World,
     violation: &Violation,
     lines: usize,
@@ -190,7 +210,7 @@ fn print_failure(
     for line in world.trace.tail(lines) {
         writeln!(out, "{line}")?;
     }
-    writeln!(out, "seed {seed} FAILED: {}", violation.0)?;
+    writeln!(out, "{name} FAILED: {}", violation.0)?;
     for line in world.describe() {
         writeln!(out, "  {line}")?;
     }
@@ -198,12 +218,12 @@ fn print_failure(
 }
 
 /// Writes what is known of a seed that failed to a file.
-fn keep(directory: &Path, seed: u64, world: &World, violation: &Violation) -> Result<(), String> {
-    let path = directory.join(format!("seed-{seed}.txt"));
+fn keep(directory: &Path, name: &str, world: &World, violation: &Violation) -> Result<(), String> {
+    let path = directory.join(format!("{}.txt", name.replace(" --", "-").replace(' ', "-")));
     let write = || {
         fs::create_dir_all(directory)?;
         let mut file = io::BufWriter::new(fs::File::create(&path)?);
-        print_failure(&mut file, seed, world, violation, usize::MAX)?;
+        print_failure(&mut file, name, world, violation, usize::MAX)?;
         file.flush()
     };
     write().map_err(|error| format!("cannot write {}: {error}", path.display()))

@@ -87,7 +87,7 @@ pub(crate) struct Seen {
     pub(crate) longest: Duration,
     /// Deletions that were answered with ERR_NO_RECORDS: after a takeover, also if a responder has
     /// repeated them.
-    pub(crate) missing: u64,
+    pub(crate) missing: Vec<(usize, u64)>,
     /// Writes that were refused since they could not be stored.
     pub(crate) refused: u64,
     /// Other answers that a client takes for final failures.
@@ -275,7 +275,7 @@ impl Clients {
         });
         match (open.content, status) {
             (_, Status::OK) => seen.acknowledged += 1,
-            (None, Status::SA_NO_RECORDS) => seen.missing += 1,
+            (None, Status::SA_NO_RECORDS) => seen.missing.push((slot.host, slot.id)),
             (_, Status::SA_NO_RESOURCES) => {
                 seen.refused += 1;
                 slot.is_unknown |= open.repeats > 0;

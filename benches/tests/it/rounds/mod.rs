@@ -230,15 +230,16 @@ impl Site {
         assert!(refused == 0 || fault.may_refuse(self.mode), "{context}: {refused} refused");
         // Hosts are asked if writes continued without the standby: their outcomes are unknown, too.
         let keeps_outcomes = fault.keeps_outcomes(self.mode) && hosts == 0;
-        assert!(
-            seen.missing == 0 || !keeps_outcomes || seen.longest > OUTCOMES_KEPT,
-            "{context}: {} deletions of what was not there",
-            seen.missing
-        );
         let histories = |of: &[(usize, u64)]| {
             let histories = of.iter().take(3).map(|&(host, id)| self.clients.history(host, id));
             histories.collect::<Vec<_>>().join("\n")
         };
+        assert!(
+            seen.missing.is_empty() || !keeps_outcomes || seen.longest > OUTCOMES_KEPT,
+            "{context}: {} deletions of what was not there\n{}",
+            seen.missing.len(),
+            histories(&seen.missing),
+        );
         let since = Instant::now();
         let mut differences = self.clients.differences(&self.pair.snapshot(0), since);
         let mut undone = Vec::new();
@@ -264,7 +265,7 @@ impl Site {
             seen.acknowledged,
             seen.repeats,
             seen.longest.as_secs_f64(),
-            seen.missing,
+            seen.missing.len(),
         )
     }
 

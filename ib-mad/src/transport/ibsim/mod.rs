@@ -69,6 +69,7 @@ pub struct Ibsim {
     lid: Lid,
     lmc: u8,
     stash: VecDeque<Packet>,
+    is_drained: bool,
     spare: Box<[Packet]>,
     buffers: Buffers,
     counters: IbsimCounters,
@@ -92,6 +93,7 @@ impl Ibsim {
             lid: Lid::NONE,
             lmc: 0,
             stash: VecDeque::new(),
+            is_drained: false,
             spare: vec![Packet::default(); BATCH_MAX].into_boxed_slice(),
             buffers: Buffers {
                 sim: vec![[0; HEADER_LEN]; BATCH_MAX].into_boxed_slice(),
@@ -242,6 +244,7 @@ impl Ibsim {
 
 impl Transport for Ibsim {
     fn receive(&mut self, batch: &mut [Packet]) -> io::Result<usize> {
+        self.is_drained = false;
         let kept = self.stash.len().min(batch.len());
         for (place, packet) in batch.iter_mut().zip(self.stash.drain(..kept)) {
             *place = packet;
@@ -251,8 +254,14 @@ impl Transport for Ibsim {
         }
         let Self { sockets, buffers, counters, lid, lmc, has_planes, .. } = self;
         let (data, room) = (sockets.data.as_fd(), &mut batch[kept..]);
+        let before = (counters.received, counters.malformed);
         let got = buffers.receive(data, room, *lid, *lmc, *has_planes, counters)?;
+        self.is_drained = before == (counters.received, counters.malformed);
         Ok(kept + got)
+    }
+
+    fn is_drained(&self) -> bool {
+        self.is_drained
     }
 
     fn send(&mut self, batch: &[Packet]) -> io::Result<usize> {

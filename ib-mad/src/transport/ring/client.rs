@@ -73,6 +73,10 @@ impl Transport for RingClient {
         Ok(taken.packets)
     }
 
+    fn is_drained(&self) -> bool {
+        self.answers.is_empty()
+    }
+
     /// If the queue is full, fewer packets are accepted; the descriptor remains writable.
     fn send(&mut self, batch: &[Packet]) -> io::Result<usize> {
         let sent = self.requests.write(batch).map_err(broken)?;

@@ -234,6 +234,10 @@ impl Transport for RingServer {
         Ok(self.take(batch))
     }
 
+    fn is_drained(&self) -> bool {
+        !self.is_asked()
+    }
+
     fn send(&mut self, batch: &[Packet]) -> io::Result<usize> {
         let mut rest = batch;
         while let Some(first) = rest.first() {

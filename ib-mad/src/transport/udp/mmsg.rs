@@ -78,6 +78,11 @@ impl Mmsg {
         Ok(filled)
     }
 
+    /// Whether the last receive call found an empty socket.
+    pub(super) fn is_drained(&self) -> bool {
+        self.incoming.trains == 0
+    }
+
     /// Sends until the socket accepts no more.
     pub(super) fn send(
         &mut self,

@@ -188,6 +188,13 @@ impl Transport for Udp {
         Ok(received)
     }
 
+    fn is_drained(&self) -> bool {
+        match &self.backend {
+            Backend::Mmsg(mmsg) => mmsg.is_drained(),
+            Backend::Uring(uring) => uring.is_drained(),
+        }
+    }
+
     fn send(&mut self, batch: &[Packet]) -> io::Result<usize> {
         match &mut self.backend {
             Backend::Mmsg(mmsg) => mmsg.send(self.socket.as_fd(), batch, &mut self.counters),

@@ -163,6 +163,27 @@ on_both_engines! {
         }
     }
 
+    /// Regression: single datagrams after long trains were read a few at a time, and each such
+    /// batch counted as the last one.
+    fn what_waits_is_known_whatever_the_batch_has(engine: Engine) {
+        let mut receiver = socket(engine, true);
+        let (mut long, mut short) = (socket(engine, true), socket(engine, false));
+        let peer = receiver.local_addr().unwrap();
+        let mut batch = vec![Packet::default(); 64];
+        for _ in 0..3 {
+            send(&mut long, &packets(64, peer));
+            receive(&mut receiver, 64, 64);
+        }
+        send(&mut short, &packets(40, peer));
+        let mut got = 0;
+        while got < 40 {
+            assert!(got == 0 || !receiver.is_drained(), "{got} of 40");
+            got += receiver.receive(&mut batch).unwrap();
+        }
+        assert_eq!((got, receiver.receive(&mut batch).unwrap()), (40, 0));
+        assert!(receiver.is_drained());
+    }
+
     fn an_answer_written_where_the_request_stood_goes_back(engine: Engine) {
         let (mut client, mut server) = (socket(engine, true), socket(engine, true));
         let mut request = packets(1, server.local_addr().unwrap());

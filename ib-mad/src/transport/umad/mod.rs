@@ -267,6 +267,7 @@ pub struct Umad<D = OwnedFd> {
     answer_timeout_ms: u32,
     tables: Tables,
     buffer: Vec<u8>,
+    is_drained: bool,
     counters: UmadCounters,
 }
 
@@ -326,6 +327,7 @@ impl<D: Device> Umad<D> {
             answer_timeout_ms: u32::try_from(answer_timeout.as_millis()).unwrap_or(u32::MAX),
             tables: Tables::default(),
             buffer: vec![0; HEADER_LEN + MAD_LEN_MAX],
+            is_drained: false,
             counters: UmadCounters::default(),
         };
         this.refresh()?;
@@ -439,6 +441,7 @@ fn is_fatal(error: &io::Error) -> bool {
 impl<D: Device> Transport for Umad<D> {
     fn receive(&mut self, batch: &mut [Packet]) -> io::Result<usize> {
         let mut filled = 0;
+        self.is_drained = false;
         // As many reads as there is room: what remains is reported when the file is polled.
         for _ in 0..batch.len() {
             match self.device.read(&mut self.buffer) {
@@ -448,7 +451,10 @@ impl<D: Device> Transport for Umad<D> {
                 Ok(len) if self.take(len, &mut batch[filled]) => filled += 1,
                 Ok(_) => self.counters.malformed += 1,
                 Err(error) => match (error.kind(), error.raw_os_error()) {
-                    (io::ErrorKind::WouldBlock, _) => break,
+                    (io::ErrorKind::WouldBlock, _) => {
+                        self.is_drained = true;
+                        break;
+                    }
                     (io::ErrorKind::Interrupted, _) => {}
                     (_, Some(libc::ENOSPC)) => self.grow()?,
                     // The error will recur at the next read.
@@ -458,6 +464,10 @@ impl<D: Device> Transport for Umad<D> {
             }
         }
         Ok(filled)
+    }
+
+    fn is_drained(&self) -> bool {
+        self.is_drained
     }
 
     fn send(&mut self, batch: &[Packet]) -> io::Result<usize> {

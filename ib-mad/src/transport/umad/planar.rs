@@ -53,6 +53,7 @@ pub struct Planar<D = OwnedFd> {
     ready: OwnedFd,
     /// The file that is read first next time, so that none is starved.
     turn: usize,
+    is_drained: bool,
 }
 
 impl Planar {
@@ -85,7 +86,7 @@ impl<D: Device> Planar<D> {
                 return Err(io::Error::last_os_error());
             }
         }
-        Ok(Self { gsi, planes, ready, turn: 0 })
+        Ok(Self { gsi, planes, ready, turn: 0, is_drained: false })
     }
 
     /// The port for QP1.
@@ -132,10 +133,11 @@ impl<D: Device> Transport for Planar<D> {
         let first = self.turn;
         self.turn = (self.turn + 1) % files;
         let mut filled = 0;
+        self.is_drained = false;
         for place in (0..files).map(|place| (first + place) % files) {
             let room = &mut batch[filled..];
             if room.is_empty() {
-                break;
+                return Ok(filled);
             }
             let (umad, plane) = match self.planes.get_mut(place) {
                 Some(umad) => {
@@ -147,13 +149,18 @@ impl<D: Device> Transport for Planar<D> {
             let got = match umad.receive(room) {
                 Ok(got) => got,
                 // It recurs at the next call.
-                Err(_) if filled > 0 => break,
+                Err(_) if filled > 0 => return Ok(filled),
                 Err(error) => return Err(error),
             };
             room[..got].iter_mut().for_each(|packet| packet.carrier.plane = plane);
             filled += got;
         }
+        self.is_drained = self.planes.iter().chain([&self.gsi]).all(Transport::is_drained);
         Ok(filled)
+    }
+
+    fn is_drained(&self) -> bool {
+        self.is_drained
     }
 
     fn send(&mut self, batch: &[Packet]) -> io::Result<usize> {

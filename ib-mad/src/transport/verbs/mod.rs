@@ -89,6 +89,7 @@ pub struct Verbs {
     tables: Tables,
     /// Whether a notification of the next arrival has been requested.
     armed: bool,
+    is_drained: bool,
     counters: VerbsCounters,
 }
 
@@ -102,7 +103,7 @@ impl Verbs {
         let pkey = tables.pkey(port, index);
         let pair = QueuePair::open(&port.device, port.num.0, index)?;
         let (port, counters) = (port.clone(), VerbsCounters::default());
-        Ok(Self { pair, port, pkey, tables, armed: true, counters })
+        Ok(Self { pair, port, pkey, tables, armed: true, is_drained: false, counters })
     }
 
     /// The queue pair number.
@@ -217,17 +218,23 @@ fn read_grh(bytes: &[u8]) -> Option<Grh> {
 impl Transport for Verbs {
     fn receive(&mut self, batch: &mut [Packet]) -> io::Result<usize> {
         let mut filled = 0;
+        self.is_drained = false;
         if self.take(batch, &mut filled)? {
             return Ok(filled);
         }
         if self.armed && !self.pair.quench()? {
+            self.is_drained = true;
             return Ok(0);
         }
         self.pair.arm_receives()?;
         self.armed = true;
         // Packets that arrived in between do not cause a notification.
-        self.take(batch, &mut filled)?;
+        self.is_drained = !self.take(batch, &mut filled)?;
         Ok(filled)
+    }
+
+    fn is_drained(&self) -> bool {
+        self.is_drained
     }
 
     fn send(&mut self, batch: &[Packet]) -> io::Result<usize> {

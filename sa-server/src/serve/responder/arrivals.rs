@@ -25,6 +25,8 @@ const NOTED_MAX: usize = 1 + (WAIT_MAX.as_millis() / INTERVAL.as_millis()) as us
 pub(super) struct Arrivals {
     /// Whether turns are reported. Otherwise packets are handled as soon as they arrive.
     is_used: bool,
+    /// When this turn began.
+    at: Option<Instant>,
     /// At the beginning of this turn.
     now: Sequences,
     /// When all that had arrived was read.
@@ -36,15 +38,21 @@ pub(super) struct Arrivals {
 impl Default for Arrivals {
     fn default() -> Self {
         let (now, known) = Default::default();
-        Self { is_used: false, now, known, noted: VecDeque::with_capacity(NOTED_MAX) }
+        Self { is_used: false, at: None, now, known, noted: VecDeque::with_capacity(NOTED_MAX) }
     }
 }
 
 impl Arrivals {
     /// Packets are about to be read.
     pub(super) fn begin(&mut self, now: Instant, tables: &mut Reader) {
-        self.is_used = true;
+        (self.is_used, self.at) = (true, Some(now));
         tables.sequences(&mut self.now);
+    }
+
+    /// In this turn packets were read, or none waited. Where none are read they may wait for any
+    /// time.
+    pub(super) fn advance(&mut self) {
+        let Some(now) = self.at.take() else { return };
         while self.noted.front().is_some_and(|(at, _)| now >= *at + WAIT_MAX) {
             self.known = self.noted.pop_front().map(|(_, then)| then).unwrap_or_default();
         }
@@ -109,6 +117,21 @@ mod tests {
     }
 
     #[test]
+    fn packets_wait_for_any_time_while_none_are_read() {
+        let (mut publisher, mut arrivals) = (Publisher::new(), Arrivals::default());
+        let (mut tables, start) = (publisher.reader(), Instant::now());
+        publish(&mut publisher, 5);
+        arrivals.begin(start, &mut tables);
+        arrivals.advance();
+        arrivals.end();
+        for second in 1..60 {
+            publish(&mut publisher, 5 + second);
+            arrivals.begin(start + Duration::from_secs(second), &mut tables);
+            assert_eq!(arrivals.seen(0, u64::MAX), 5, "{second}");
+        }
+    }
+
+    #[test]
     fn no_packet_waits_for_longer_than_clients_wait_for_answers() {
         let (mut publisher, mut arrivals) = (Publisher::new(), Arrivals::default());
         let (mut tables, start) = (publisher.reader(), Instant::now());
@@ -116,6 +139,7 @@ mod tests {
             let now = start + Duration::from_millis(10) * turn;
             publish(&mut publisher, 1 + u64::from(turn));
             arrivals.begin(now, &mut tables);
+            arrivals.advance();
             let behind = u64::from(turn) - (arrivals.seen(0, u64::MAX) - 1);
             let (least, most) = (WAIT_MAX.as_millis() / 10, (WAIT_MAX + INTERVAL).as_millis() / 10);
             if u128::from(turn) > most {

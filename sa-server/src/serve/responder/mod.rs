@@ -137,6 +137,11 @@ impl Responder {
         }
     }
 
+    /// Packets were read, or none waited.
+    pub(crate) fn note_read(&mut self) {
+        self.arrivals.advance();
+    }
+
     /// All that had arrived at the last [`note_reading`](Self::note_reading) is handled.
     pub(crate) fn note_all_read(&mut self) {
         self.arrivals.end();

@@ -15,11 +15,11 @@ impl<T: Transport> Worker<T> {
         const ROUNDS_MAX: usize = 16_384;
         for _ in 0..ROUNDS_MAX {
             let count = self.receive()?;
-            let Self { responder, backlog, batch, .. } = self;
+            let Self { responder, backlog, batch, is_drained, .. } = self;
             let mut lost = |packet: &Packet, reason| responder.lose(packet, reason);
             backlog.file(&batch[..count], now, &mut lost);
             backlog.keep_newest(keep, &mut lost);
-            if count < batch.len() {
+            if count == 0 || *is_drained {
                 break;
             }
         }
@@ -112,6 +112,10 @@ impl<T: Transport> Worker<T> {
 
     fn receive(&mut self) -> io::Result<usize> {
         let count = self.transport.receive(&mut self.batch)?;
+        self.is_drained = self.transport.is_drained();
+        if count > 0 || self.is_drained {
+            self.responder.note_read();
+        }
         self.pace.note_received(count);
         if count > 0 {
             self.responder.stats().batches.increment();

@@ -77,6 +77,8 @@ pub struct Worker<T> {
     overflowed: u64,
     /// When the last turn began.
     now: Instant,
+    /// Whether the last read found that nothing waited any more.
+    is_drained: bool,
     /// Role of the worker for the responder's own port.
     egress: Egress,
     /// Other responders that take queries while this worker is behind.
@@ -112,6 +114,7 @@ impl<T: Transport> Worker<T> {
             malformed: Malformed::default(),
             overflowed: 0,
             now,
+            is_drained: false,
             egress: Egress::Back,
             spill: None,
             spills_until: None,
@@ -176,13 +179,14 @@ impl<T: Transport> Worker<T> {
         self.now = now;
         self.responder.note_reading(now);
         self.backlog.lmc = self.responder.lmc();
+        self.is_drained = false;
         let (count, more) = self.take_in(now, &clock)?;
         self.note_malformed();
         if count > 0 {
             self.answer(count, now, &clock)?;
         }
         let others_wait = more || !self.backlog.is_light_empty();
-        if !others_wait {
+        if self.is_drained && !others_wait {
             self.responder.note_all_read();
         }
         // Both have the time of costly requests, and neither is to take all of it.

@@ -80,6 +80,10 @@ impl<T: Transport> Transport for Guarded<T> {
         Ok(kept)
     }
 
+    fn is_drained(&self) -> bool {
+        self.inner.is_drained()
+    }
+
     fn send(&mut self, batch: &[Packet]) -> io::Result<usize> {
         self.inner.send(batch)
     }

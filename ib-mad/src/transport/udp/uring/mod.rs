@@ -56,6 +56,7 @@ pub(super) struct Uring {
     is_started: bool,
     /// Whether the receive request is active.
     is_armed: bool,
+    is_drained: bool,
     /// Whether runs of packets to one peer are sent as one train.
     trains: bool,
 }
@@ -106,6 +107,7 @@ impl Uring {
             train: None,
             is_started: false,
             is_armed: false,
+            is_drained: false,
             trains,
         })
     }
@@ -124,14 +126,22 @@ impl Uring {
         self.start()?;
         self.look(counters)?;
         let mut handed = self.hand_out(batch, counters);
+        self.is_drained = false;
         // Answer received packets first: the call that sends the answers receives again.
         if handed == 0 {
             self.enter()?;
             self.look(counters)?;
             counters.receives += u64::from(!self.filled.is_empty());
+            // Without a request to receive, as when buffers were lacking, packets stay unread.
+            self.is_drained = self.filled.is_empty() && self.is_armed;
             handed = self.hand_out(batch, counters);
         }
         Ok(handed)
+    }
+
+    /// Whether all that has arrived was handed out when `receive` last entered the kernel.
+    pub(super) fn is_drained(&self) -> bool {
+        self.is_drained
     }
 
     /// Queues packets as far as there is room. Packets that do not fit into the socket's buffer
