@@ -14,8 +14,9 @@ use sm_core::sweep::SlsOfPaths;
 
 /// Packets that wait for the socket; more are dropped, and their senders retry.
 const QUEUE_MAX: usize = 4096;
-/// A process without a turn for so long was stopped, and clients have given up.
-const STOPPED_MIN: Duration = Duration::from_secs(2);
+/// A process without a turn for so long was stopped: it has one a second. Another manager may have
+/// become master meanwhile, and clients may ask that.
+const STOPPED_MIN: Duration = Duration::from_millis(1_200);
 /// How long it takes at most to read what arrived meanwhile.
 const READ_TIME: Duration = Duration::from_millis(20);
 /// How often dropped queries are logged.
