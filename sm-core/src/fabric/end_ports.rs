@@ -105,6 +105,16 @@ impl Fabric {
         settled
     }
 
+    /// Sets whether an end port is at another place than its GUID belongs to; returns whether that
+    /// changed.
+    pub(crate) fn set_newcomer(&mut self, port: PortIndex, is_newcomer: bool) -> bool {
+        let changes = self.port(port).is_newcomer != is_newcomer;
+        if changes {
+            self.port_mut(port).is_newcomer = is_newcomer;
+        }
+        changes
+    }
+
     /// Takes its port GUID from a port until [`settle_end_ports`](Self::settle_end_ports) chooses
     /// again.
     pub(crate) fn disown(&mut self, port: PortIndex) {

@@ -146,6 +146,9 @@ pub struct Port {
     pub(super) peer: Option<PortIndex>,
     /// Whether its port GUID is its own, or another port's; `None` until that is settled.
     pub(super) owns_guid: Option<bool>,
+    /// Whether it is an end port at another place than its GUID belongs to, which is empty, and not
+    /// for long.
+    pub is_newcomer: bool,
     pub(super) assigned: Assigned,
     /// Its virtual ports, once they are read.
     pub(super) virtual_ports: Option<Box<VirtualPorts>>,

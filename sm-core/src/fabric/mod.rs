@@ -300,6 +300,7 @@ impl Fabric {
             link_seen: 0,
             peer: None,
             owns_guid: None,
+            is_newcomer: false,
             assigned: Assigned::default(),
             virtual_ports: None,
         }));

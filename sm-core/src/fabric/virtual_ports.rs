@@ -56,6 +56,8 @@ pub struct VirtualPort {
     pub(crate) is_read: bool,
     /// Whether its GUID is its own, or another port's.
     owns_guid: bool,
+    /// See [`is_newcomer`](Self::is_newcomer).
+    is_newcomer: bool,
 }
 
 impl VirtualPort {
@@ -70,6 +72,7 @@ impl VirtualPort {
             assigned: None,
             is_read: false,
             owns_guid: false,
+            is_newcomer: false,
         }
     }
 
@@ -102,6 +105,11 @@ impl VirtualPort {
     /// Whether another port has its GUID, or it has none that a port can have.
     pub fn lacks_guid(&self) -> bool {
         self.is_read && !self.owns_guid
+    }
+
+    /// Whether its GUID is one of another host, which is away, and not for long.
+    pub fn is_newcomer(&self) -> bool {
+        self.is_newcomer
     }
 
     /// Whether it needs a LID of its own, which it does not get.
@@ -215,6 +223,11 @@ impl Fabric {
         found.filter(|&(host, _)| self.is_end_port(host))
     }
 
+    /// Whether a port has the GUID of a virtual port of another one.
+    pub(crate) fn is_anothers_virtual_port(&self, port: PortIndex) -> bool {
+        self.virtual_port_by_guid(self.port(port).guid).is_some_and(|(host, _)| host != port)
+    }
+
     /// Changes the virtual ports of a port, which it gets if it had none.
     pub(crate) fn with_virtual_ports<R>(
         &mut self,
@@ -253,14 +266,32 @@ impl Fabric {
         }
     }
 
-    /// Chooses one port for each GUID of virtual ports: a physical port before a virtual one, then
-    /// the one that had it before, then the first for which the GUID is not another port's, absent
+    /// Sets whether a virtual port has the GUID of one of another host, which is away; returns
+    /// whether that changed.
+    pub(crate) fn set_virtual_newcomer(
+        &mut self,
+        host: PortIndex,
+        index: u16,
+        is_newcomer: bool,
+    ) -> bool {
+        let ports = self.ports[host.get()].virtual_ports.as_mut();
+        let port = ports.and_then(|ports| ports.ports.get_mut(&index));
+        port.is_some_and(|port| {
+            std::mem::replace(&mut port.is_newcomer, is_newcomer) != is_newcomer
+        })
+    }
+
+    /// Chooses one port for each GUID of virtual ports: a physical port before a virtual one,
+    /// unless it is a newcomer, then the one that had it before, then the first for which the GUID is not another port's, absent
     /// or present (`is_anothers`, with the GUID of the physical port).
     pub(crate) fn settle_virtual_guids(&mut self, is_anothers: impl Fn(Guid, Guid) -> bool) {
         let hosts: Vec<PortIndex> = self.virtual_hosts().map(|(host, _)| host).collect();
         let taken: HashSet<Guid, RandomState> = match hosts.is_empty() {
             true => HashSet::default(),
-            false => self.end_ports().map(|port| self.port(port).guid).collect(),
+            false => {
+                let settled = self.end_ports().filter(|&port| !self.port(port).is_newcomer);
+                settled.map(|port| self.port(port).guid).collect()
+            }
         };
         let mut by_guid: HashMap<Guid, (PortIndex, u16), RandomState> = HashMap::default();
         for had_it in [true, false] {

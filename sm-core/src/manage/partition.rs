@@ -39,7 +39,8 @@ pub struct Memberships {
 impl Memberships {
     /// The members among the end ports of `fabric`. The SM's own port and `responders`, which
     /// are port GUIDs, are full members of the default partition regardless of the rules: all other
-    /// ports must reach them.
+    /// ports must reach them. To a newcomer, and to what its adapter presents as virtual ports, no
+    /// rule for a GUID applies.
     pub fn resolve(
         fabric: &Fabric,
         config: &PartitionConfig,
@@ -54,6 +55,7 @@ impl Memberships {
             let (kind, guid) = (fabric.node_of(port).kind, fabric.port(port).guid);
             let own = fabric.sm_port() == Some(port);
             let served = own || responders.contains(&guid);
+            let guid = if fabric.port(port).is_newcomer { Guid(0) } else { guid };
             let keys = if served || rules.of_guid.contains_key(&guid) {
                 Arc::new(rules.keys(kind, guid, own, served, allow_both))
             } else {
@@ -65,6 +67,8 @@ impl Memberships {
         for (host, index, port) in fabric.usable_virtual_ports() {
             let (kind, guid) = (NodeType::Ca, port.guid());
             let physical = found.ports.get(&host).filter(|_| guid == fabric.port(host).guid);
+            let is_newcomer = port.is_newcomer() || fabric.port(host).is_newcomer;
+            let guid = if is_newcomer { Guid(0) } else { guid };
             let keys = if let Some(physical) = physical {
                 physical.clone()
             } else if rules.of_guid.contains_key(&guid) {
@@ -84,17 +88,23 @@ impl Memberships {
         found
     }
 
-    /// Ports keep P_Keys that their tables hold and `config` does not define: partitions that
-    /// programs made are not known yet.
+    /// Ports other than newcomers keep P_Keys that their tables hold and `config` does not define:
+    /// partitions that programs made are not known yet.
     pub fn keep_others(&mut self, fabric: &Fabric, config: &PartitionConfig) {
         let defined: HashSet<u16> =
             config.partitions().iter().map(|partition| partition.pkey.base()).collect();
         for (&port, keys) in &mut self.ports {
+            if fabric.port(port).is_newcomer {
+                continue;
+            }
             let held = fabric.port(port).pkeys.iter().copied();
             keep(keys, held.filter(|key| !defined.contains(&key.base())));
         }
         for (&(host, index), keys) in &mut self.virtual_ports {
             let port = fabric.virtual_ports(host).and_then(|ports| ports.get(index));
+            if fabric.port(host).is_newcomer || port.is_some_and(|port| port.is_newcomer()) {
+                continue;
+            }
             let held = port.into_iter().flat_map(|port| port.pkeys.iter().copied());
             keep(keys, held.filter(|key| !defined.contains(&key.base())));
         }

@@ -1,6 +1,6 @@
 //! GUIDInfoRecord: alias GUIDs (IBA 15.2.5.18).
 //!
-//! Only the port itself or a trusted requester may set its alias GUIDs. The answer is the resulting
+//! Only the port itself, unless it is a newcomer, or a trusted requester may set its alias GUIDs. The answer is the resulting
 //! block; an unchanged entry shows the client that the GUID is in use elsewhere. A GUID counts as
 //! used while its port is away for less than a quarter of an hour, or services are registered at
 //! it: for its port and trusted requesters it does not.
@@ -105,7 +105,8 @@ pub(super) fn write(core: &mut Core, now_s: u64, ports: &Ports, request: &Reques
     if !port.shares_partition(requester) {
         return Err(Refusal::Silent);
     }
-    if port.guid != requester.guid && !request.trusted {
+    let is_own = port.guid == requester.guid && !ports.newcomers().contains(&port.guid);
+    if !is_own && !request.trusted {
         return Err(Status::SA_DENIED.into());
     }
     let block = record.block_num();
@@ -293,8 +294,9 @@ fn take_out(core: &mut Core, alias: Guid) {
 /// Removes aliases of ports that left the fabric or whose GUID table became too small, and
 /// aliases equal to the GUID of some port or virtual port.
 pub(super) fn fabric_changed(core: &mut Core, ports: &Ports) {
+    let owner = |guid| ports.by_guid(guid).filter(|_| !core.arrived.contains(&guid));
     let lost = |row: &&std::sync::Arc<AliasGuid>| {
-        let room = ports.by_guid(row.port_guid).map_or(0, |port| port.guid_cap);
+        let room = owner(row.port_guid).map_or(0, |port| port.guid_cap);
         let is_taken =
             ports.by_guid(row.alias).is_some() || ports.by_virtual_guid(row.alias).is_some();
         row.index >= room || is_taken
@@ -302,7 +304,8 @@ pub(super) fn fabric_changed(core: &mut Core, ports: &Ports) {
     let lost: Vec<_> = core.alias_guids.rows().iter().filter(lost).map(|row| row.alias).collect();
     for alias in lost {
         let owner = core.alias_guids.get(alias).map(|row| row.port_guid);
-        if let Some(absent) = owner.filter(|owner| ports.by_guid(*owner).is_none()) {
+        let is_absent = |owner| ports.by_guid(owner).is_none() || core.arrived.contains(&owner);
+        if let Some(absent) = owner.filter(|&owner| is_absent(owner)) {
             lapsed::lapse(core, absent);
             core.guid_info.kept.keep(alias, absent);
         }

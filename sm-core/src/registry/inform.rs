@@ -166,12 +166,16 @@ fn may_hear_of<T: AsRef<[u8]>>(ports: &Ports, requester: &EndPort, info: &Inform
 }
 
 /// Updates subscriptions of ports whose LIDs changed. Those of ports that left the fabric have no
-/// LID until the port is back, or are removed, if the site drops them.
+/// LID until the port is back at its place, or are removed, if the site drops them.
 pub(super) fn fabric_changed(core: &mut Core, ports: &Ports) {
     let drops = ports.settings.drop_event_subscriptions;
     let mut moved = BTreeMap::new();
     for row in core.subscriptions.rows().iter() {
-        let port = ports.by_guid(row.rid.subscriber_gid.guid());
+        let guid = row.rid.subscriber_gid.guid();
+        // Reports of what a port subscribed to before are not for a newcomer with its GUID.
+        let is_new = core.arrived.contains(&guid)
+            || row.lid == Lid::NONE && ports.newcomers().contains(&guid);
+        let port = ports.by_guid(guid).filter(|_| !is_new);
         let is_right = match port {
             Some(port) => ports.by_lid(row.lid).is_some_and(|at| at == port),
             None => row.lid == Lid::NONE && !drops,

@@ -33,9 +33,10 @@ mod service;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use ib_mad::types::{Gid, Guid};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::sa::{DATA_LEN, attribute};
@@ -190,6 +191,11 @@ macro_rules! core {
             counters: Counters,
             /// Responders that subscriptions can be assigned to.
             responders: Vec<u64>,
+            /// GUIDs of newcomers.
+            newcomers: HashSet<Guid, RandomState>,
+            /// Those that the last change of the fabric brought. What was registered for them is
+            /// that of ports that left.
+            arrived: HashSet<Guid, RandomState>,
             /// Sequence number of the last change.
             sequence: u64,
         }
@@ -248,9 +254,19 @@ impl Core {
             .or_else(|| ports.by_guid(self.alias_guids.get(guid)?.port_guid))
     }
 
-    /// Whether no port has this GUID any more.
+    /// Whether no port has this GUID any more, or only one that has just come with it.
     fn is_gone(&self, ports: &Ports, guid: Guid) -> bool {
-        self.owner(ports, guid).is_none() && !ports.may_be_virtual(guid)
+        match self.owner(ports, guid) {
+            Some(port) => self.arrived.contains(&guid) || self.arrived.contains(&port.guid),
+            None => !ports.may_be_virtual(guid),
+        }
+    }
+
+    /// Finds the newcomers.
+    fn note_newcomers(&mut self, ports: &Ports) {
+        let newcomers = ports.newcomers();
+        self.arrived = newcomers.difference(&self.newcomers).copied().collect();
+        self.newcomers.clone_from(newcomers);
     }
 
     /// Queues an event; drops the oldest if the queue is full.
@@ -397,10 +413,12 @@ impl Registry {
     /// Removes records of ports that left the fabric.
     pub fn fabric_changed(&mut self, ports: &Ports) {
         self.change(|core| {
+            core.note_newcomers(ports);
             guid_info::fabric_changed(core, ports);
             multicast::fabric_changed(core, ports);
             service::fabric_changed(core, ports);
             inform::fabric_changed(core, ports);
+            core.arrived.clear();
         });
     }
 

@@ -157,6 +157,8 @@ pub struct Ports {
     awaits_virtual_ports: bool,
     /// Ports that were there and may come back. Their GUIDs are theirs.
     absent: Arc<HashSet<Guid, RandomState>>,
+    /// GUIDs of ports, virtual ones included, that are at other places than the GUIDs belong to.
+    newcomers: HashSet<Guid, RandomState>,
     /// Index into `ports` plus 1, by LID; 0 if no port has the LID.
     by_lid: Vec<u32>,
     by_pkeys: PKeySets,
@@ -194,6 +196,7 @@ impl Ports {
             virtual_ports: HashMap::default(),
             awaits_virtual_ports: false,
             absent: Arc::default(),
+            newcomers: HashSet::default(),
             by_lid,
             virtual_fabrics: ByMgid::default(),
             brought: HashMap::default(),
@@ -217,6 +220,7 @@ impl Ports {
         };
         all.set_virtual_fabrics(&policy.virtual_fabrics, &policy.port_groups);
         all.set_virtual_ports(virtual_ports(fabric), fabric.awaits_virtual_ports());
+        all.set_newcomers(newcomers(fabric));
         let mut by_link: HashMap<PortIndex, Vec<Guid>> = HashMap::new();
         for port in fabric.end_ports() {
             if let Some(link) = fabric.node_of(port).entry() {
@@ -251,6 +255,17 @@ impl Ports {
     ) {
         self.virtual_ports = guids.into_iter().collect();
         self.awaits_virtual_ports = awaits_others;
+    }
+
+    /// Sets the GUIDs of ports, virtual ones included, at other places than the GUIDs belong to,
+    /// which are empty, and not for long: what was registered for them before is not theirs.
+    pub fn set_newcomers(&mut self, guids: impl IntoIterator<Item = Guid>) {
+        self.newcomers = guids.into_iter().collect();
+    }
+
+    /// GUIDs of [newcomers](Self::set_newcomers).
+    pub(super) fn newcomers(&self) -> &HashSet<Guid, RandomState> {
+        &self.newcomers
     }
 
     /// Sets the GUIDs that ports and nodes have or had.
@@ -348,6 +363,17 @@ fn mlids(fabric: &Fabric) -> u16 {
         return capacities(|_| true).min().unwrap_or(most).min(most);
     };
     least.max(greatest.min(MLIDS_EXPECTED)).min(most)
+}
+
+/// GUIDs of newcomers among the end ports and their virtual ports.
+fn newcomers(fabric: &Fabric) -> impl Iterator<Item = Guid> {
+    let physical = fabric.end_ports().map(|port| fabric.port(port));
+    let physical = physical.filter(|port| port.is_newcomer).map(|port| port.guid);
+    let is_newcomer = |host| fabric.port(host).is_newcomer;
+    let virtual_ports = fabric.usable_virtual_ports();
+    let virtual_ports =
+        virtual_ports.filter(move |&(host, _, port)| port.is_newcomer() || is_newcomer(host));
+    physical.chain(virtual_ports.map(|(_, _, port)| port.guid()))
 }
 
 /// Physical ports by the GUIDs of their virtual ports.

@@ -2,7 +2,8 @@
 //!
 //! A service belongs to the port of its ServiceGID. That port, requesters with the ServiceKey, and
 //! trusted requesters can change and delete it. A service at a multicast GID belongs to
-//! requesters with its key. The record is found by its RID bytes, regardless of the component mask,
+//! requesters with its key. A newcomer changes what was registered at its GID as others do, but may
+//! renew it as it is. The record is found by its RID bytes, regardless of the component mask,
 //! and components outside the mask are stored as received.
 
 use std::collections::{BTreeSet, HashMap};
@@ -215,8 +216,12 @@ fn may_write(
     let key = &request.data[Service::KEY];
     let named = request.component_mask.contains(component::SERVICE_KEY);
     let has_key = named && key.iter().any(|byte| *byte != 0);
+    let is_unchanged =
+        |row: &Service| request.method == Method::SET && row.record == record_of(request);
+    let is_owner = owner.is_some_and(|port| port.guid == requester.guid)
+        && (!ports.newcomers().contains(&gid.guid()) || known.is_none_or(is_unchanged));
     request.trusted
-        || owner.is_some_and(|port| port.guid == requester.guid)
+        || is_owner
         || has_key && known.is_some_and(|row| equal(&row.record[Service::KEY], key))
         || has_key && known.is_none() && gid.is_multicast()
 }

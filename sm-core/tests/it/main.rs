@@ -31,6 +31,7 @@ mod made_up;
 mod malformed;
 mod multicast;
 mod multicast_moves;
+mod newcomers;
 mod origin;
 mod partitions;
 mod perf;

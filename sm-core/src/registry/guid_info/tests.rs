@@ -284,3 +284,28 @@ fn changed_blocks_are_listed_once_and_all_after_a_restart() {
     assert_eq!(registry.take_guid_blocks(), [emptied]);
     assert!(registry.guid_blocks(GUIDS[0]).is_empty());
 }
+
+/// Regression: a port that appeared with the GUID of a host that was away got the aliases of that,
+/// and set others.
+#[test]
+fn a_newcomer_has_no_aliases() {
+    let mut registry = Registry::default();
+    write(&mut registry, set(3, &[(1, 0xB1)]));
+    registry.take_guid_blocks();
+    let mut with_newcomer = ports();
+    with_newcomer.set_newcomers([GUIDS[2]]);
+    registry.fabric_changed(&with_newcomer);
+    assert!(rows(&registry).is_empty());
+    let blocks = registry.take_guid_blocks();
+    assert_eq!(blocks.iter().map(|block| block.guids[1]).collect::<Vec<_>>(), [Guid(0)]);
+    for request in [set(3, &[(1, 0xB1)]), delete(3, &[1])] {
+        let reply = registry.write(NOW_S, &with_newcomer, &request);
+        assert_eq!(reply.status, Status::SA_DENIED);
+    }
+    // It was kept for the host.
+    write(&mut registry, set(2, &[(1, 0xB1)]));
+    assert!(rows(&registry).is_empty());
+    registry.fabric_changed(&ports());
+    write(&mut registry, set(3, &[(1, 0xB1)]));
+    assert_eq!(rows(&registry), [(0xB1, 0xA3, 1)]);
+}

@@ -254,3 +254,23 @@ fn path_bits_are_not_a_move() {
     registry.fabric_changed(&ports);
     assert_eq!(rows(&registry)[0].lid, Lid(10));
 }
+
+/// Regression: a port that appeared with the GUID of a host that was away got the reports that this
+/// had subscribed to, those for trusted ports, too.
+#[test]
+fn a_newcomer_hears_what_it_subscribes_to_only() {
+    let mut registry = Registry::default();
+    write(&mut registry, trusted(on(1, info(0xFFFF))));
+    let mut with_newcomer = ports();
+    with_newcomer.set_newcomers([GUIDS[0]]);
+    let heard =
+        |registry: &Registry| -> Vec<u16> { rows(registry).iter().map(|row| row.lid.0).collect() };
+    registry.fabric_changed(&with_newcomer);
+    assert_eq!(heard(&registry), [0]);
+    assert_eq!(registry.write(NOW_S, &with_newcomer, &on(1, info(64))).status, Status::OK);
+    registry.fabric_changed(&with_newcomer);
+    assert_eq!(heard(&registry), [0, 1]);
+    registry.fabric_changed(&ports());
+    assert_eq!(heard(&registry), [1, 1]);
+    assert!(rows(&registry)[0].trusted);
+}

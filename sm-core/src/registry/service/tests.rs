@@ -303,3 +303,31 @@ fn a_port_is_known_by_each_of_its_lids() {
     let reply = registry.write(NOW_S, &ports, &set(11, RID, record(1, 0)));
     assert_eq!(reply.status, Status::OK);
 }
+
+/// Regression: a port that appeared with the GUID of a host that was away changed the services of
+/// that, with keys or without, as if it were the host.
+#[test]
+fn a_newcomer_does_not_change_what_was_registered_for_its_gid() {
+    let mut registry = Registry::default();
+    let (keyed, plain) = (numbered(1, gid(1)), leased(30));
+    assert_eq!(status(&mut registry, set(1, WITH_KEY, keyed)), Status::OK);
+    assert_eq!(status(&mut registry, set(1, WITH_LEASE, plain)), Status::OK);
+    let before = services(&registry);
+    let mut with_newcomer = ports();
+    with_newcomer.set_newcomers([end_ports()[0].guid]);
+    registry.fabric_changed(&with_newcomer);
+    let mut ask = |request: Request| registry.write(NOW_S, &with_newcomer, &request).status;
+    let mut other_key = keyed;
+    ServiceRecord::new(&mut other_key[..]).unwrap().set_service_key([9; 16]);
+    assert_eq!(ask(set(1, WITH_KEY, other_key)), Status::SA_REQ_INVALID);
+    assert_eq!(ask(set(1, WITH_LEASE, leased(60))), Status::SA_REQ_INVALID);
+    assert_eq!(ask(delete(1, RID, plain)), Status::SA_NO_RECORDS);
+    assert_eq!(ask(delete(1, RID, keyed)), Status::SA_NO_RECORDS);
+    assert_eq!(ask(set(1, WITH_LEASE, plain)), Status::OK, "it is renewed as it is");
+    assert_eq!(ask(set(1, RID, numbered(7, gid(1)))), Status::OK, "a new one");
+    assert_eq!(ask(delete(1, WITH_KEY, keyed)), Status::OK, "it has the key");
+    assert_eq!(services(&registry).len(), before.len());
+    // It is the host after all.
+    registry.fabric_changed(&ports());
+    assert_eq!(status(&mut registry, set(1, WITH_LEASE, leased(60))), Status::OK);
+}

@@ -7,7 +7,7 @@
 //! `changed`: nodes that reported a change; `probes`: which node is behind a port; `contradiction`
 //! and `checks`: results that exclude each other; `identity`: whether known routes still lead where
 //! they led; `places`: nodes at other places than before; `homes`: GUIDs that two ports have;
-//! `memory`: what `neighbors` takes; `answers`: attributes of nodes and ports; `new_nodes`: limits
+//! `newcomers`: ports at other places than their GUIDs, which are not there either; `memory`: what `neighbors` takes; `answers`: attributes of nodes and ports; `new_nodes`: limits
 //! of what a link may bring; `quarantine`: what is kept out since it does not belong; `end`: the
 //! end of a discovery, once all are read.
 
@@ -22,6 +22,7 @@ mod homes;
 mod identity;
 mod memory;
 mod new_nodes;
+mod newcomers;
 pub(in crate::sweep) mod notes;
 mod places;
 mod probes;

@@ -1,5 +1,6 @@
 //! State that outlives a sweep: whether the subnet is up, remaining faults, and counts.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -59,6 +60,18 @@ pub(in crate::sweep) struct SubnetState {
     pub(in crate::sweep) starts_over: RateLimit,
     /// How long light sweeps took.
     pub(in crate::sweep) light_sweeps: Arc<Histogram>,
+    pub(in crate::sweep) newcomers: Newcomers,
+}
+
+/// Ports at other places than their GUIDs belong to, which are empty.
+#[derive(Debug, Default)]
+pub(in crate::sweep) struct Newcomers {
+    /// How many there are, virtual ports included.
+    pub(in crate::sweep) count: usize,
+    /// When they are looked at again.
+    pub(in crate::sweep) due: Option<Instant>,
+    /// Ports that were such, and whose clients are to register again.
+    pub(in crate::sweep) settled: BTreeSet<PortIndex>,
 }
 
 /// New nodes that a discovery left out.
@@ -100,6 +113,7 @@ impl Default for SubnetState {
             quiet_sweeps: 0,
             starts_over: RateLimit::default(),
             light_sweeps: Arc::new(Histogram::from_millisecond()),
+            newcomers: Newcomers::default(),
         }
     }
 }
@@ -116,6 +130,7 @@ impl SubnetState {
         self.put_off.ports.clear();
         self.left_out.clear();
         self.faults.clear();
+        self.newcomers.settled.clear();
     }
 
     /// Sweeps in a row that were given up.

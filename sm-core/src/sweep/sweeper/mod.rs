@@ -21,6 +21,7 @@ mod keys;
 mod lanes;
 mod light;
 mod multicast;
+mod newcomers;
 mod owner;
 mod packets;
 mod partitions;
@@ -299,9 +300,12 @@ impl Sweeper {
         };
         let tasks = self.tasks_due().filter(|_| idle);
         let correction = self.subnet.correction_due().filter(|_| idle);
+        let newcomers = self.newcomers_due().filter(|_| idle);
         let exchange = self.subnet.exchange.poll_timeout();
-        [self.advances_at, exchange, scheduled, grace, tasks, correction, self.reach.queued]
+        let between = [scheduled, tasks, correction, newcomers];
+        [self.advances_at, exchange, grace, self.reach.queued]
             .into_iter()
+            .chain(between)
             .flatten()
             .min()
     }
@@ -311,6 +315,7 @@ impl Sweeper {
         self.reach.queued = None;
         self.subnet.exchange.handle_timeout(now);
         self.end_grace(now);
+        self.settle_newcomers(now);
         self.run_tasks(now);
         self.subnet.correct_routes(now);
         self.advance(now);

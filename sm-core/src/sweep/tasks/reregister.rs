@@ -43,6 +43,9 @@ const STEP: Duration = Duration::from_millis(1000 / STEPS as u64);
 /// Delay after the last step before ports that did not answer are asked again.
 const RETRY_DELAY: Duration = Duration::from_secs(10);
 
+/// Time for P_Keys to be set and published before clients are asked that need them.
+const PKEYS_DELAY: Duration = Duration::from_secs(1);
+
 /// Maximum number of rounds.
 const ROUNDS_MAX: u32 = 5;
 
@@ -192,6 +195,23 @@ impl Reregistration {
     /// Discards the tables of our last run: another subnet manager has been master.
     pub(in crate::sweep) fn forget_fingerprint(&mut self) {
         self.fingerprint = None;
+    }
+
+    /// Has clients asked that may register from now on what was refused before, once P_Keys are set.
+    pub(in crate::sweep) fn ask(
+        &mut self,
+        subnet: &mut Subnet,
+        now: Instant,
+        ports: impl IntoIterator<Item = PortIndex>,
+    ) {
+        if subnet.settings.no_clients_rereg {
+            return;
+        }
+        for port in ports {
+            subnet.fabric.port_mut(port).reregistered_in = 0;
+            subnet.pending_clients.waiting.insert(port);
+        }
+        self.due.get_or_insert(now + PKEYS_DELAY);
     }
 
     /// Decides which clients wait, before the first sweep as master addresses ports.

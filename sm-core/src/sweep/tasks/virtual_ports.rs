@@ -25,6 +25,7 @@ use crate::fabric::{PortIndex, VirtualPorts};
 use crate::sweep::subnet::Subnet;
 use crate::sweep::subnet::events::Event;
 use crate::sweep::subnet::report::LINES_MAX;
+use crate::sweep::subnet::schedule::Cause;
 use steps::Step;
 use trouble::{Trouble, What};
 
@@ -386,9 +387,14 @@ impl VirtualPortSetup {
     }
 
     /// Settles GUIDs and recomputes P_Key tables.
-    fn plan(&mut self, subnet: &mut Subnet) {
+    fn plan(&mut self, subnet: &mut Subnet, now: Instant) {
         self.is_plan_stale = false;
         subnet.settle_virtual_guids();
+        subnet.settle_newcomers(now);
+        if subnet.disown_newcomers() {
+            // What has such a GUID is to be left out.
+            subnet.schedule.request(now, Cause::Asked);
+        }
         subnet.set_pkeys();
         self.follow_partitions(subnet);
     }
@@ -464,7 +470,7 @@ impl Task for VirtualPortSetup {
         // What is known of virtual ports changed: one computation for all of them.
         let is_read = |host: &Host| host.pass.as_ref().is_none_or(|pass| pass.step > Step::Keys);
         if self.is_plan_stale && (!waiting.is_empty() || self.hosts.values().all(is_read)) {
-            self.plan(subnet);
+            self.plan(subnet, now);
             for guid in waiting {
                 if !self.advance(subnet, guid, &mut room) {
                     self.end_pass(subnet, now, guid, &mut logged);

@@ -334,6 +334,11 @@ impl Service {
                  about",
                 sweeper.forged_error_traps(),
             ),
+            Metric::gauge(
+                "newcomers",
+                "Ports at other places than their GUIDs belong to, which are empty",
+                sweeper.newcomers() as f64,
+            ),
             counter(
                 "sm_demands_unanswered",
                 "Set(SMInfo) not answered: the sender is not known as a subnet manager, or there \

@@ -49,7 +49,7 @@ impl Discovery {
         let mut silent = std::mem::take(&mut self.silent);
         let quiet = std::mem::take(&mut self.quiet);
         silent.extend(quiet.into_iter().filter(|&node| subnet.is_unread(node)));
-        subnet.remove_unreached(&silent);
+        subnet.remove_unreached(&silent, now);
         subnet.journal.report.appeared =
             subnet.fabric.nodes().filter(|(_, node)| node.is_new).count();
         self.report_returned(subnet, now);
@@ -245,7 +245,7 @@ impl Subnet {
     }
 
     /// Computes directed routes that avoid `silent` nodes, and removes nodes without one.
-    fn remove_unreached(&mut self, silent: &HashSet<NodeIndex>) {
+    fn remove_unreached(&mut self, silent: &HashSet<NodeIndex>, now: Instant) {
         let unreached = self.fabric.trace_routes(|fabric, port| {
             let peer = fabric.port(port).peer();
             !silent.contains(&fabric.port(port).node)
@@ -253,6 +253,9 @@ impl Subnet {
         });
         self.log_unreached(&unreached);
         for &node in &unreached {
+            if self.fabric.node(node).switch.is_some() {
+                self.homes.switch_gone(self.fabric.node(node).guid, now);
+            }
             self.fabric.remove(node);
         }
         self.journal.report.vanished = unreached.len();

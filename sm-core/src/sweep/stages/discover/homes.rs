@@ -9,7 +9,7 @@ use super::Discovery;
 use super::answerer::Answerer;
 use super::notes::{Claim, Contradiction, Newer};
 use crate::fabric::{Fabric, Node, Port, PortIndex, Tenure};
-use crate::manage::home::{Identity, WHOLE_SWITCH};
+use crate::manage::home::{Identity, VIRTUAL, WHOLE_SWITCH};
 use crate::manage::mkey::{End, Neighbours};
 use crate::smp::{Kind, Request};
 use crate::sweep::subnet::Subnet;
@@ -53,10 +53,16 @@ impl Discovery {
     ) {
         if self.first_report(subnet, guid.0) {
             let place = subnet.place(at);
-            let text = format!(
-                "duplicate GUID: {guid}, at {place}, belongs to the node at {home} port {num}. It \
-                 is ignored until that place has been empty for an hour, or ibsm restarts"
-            );
+            let text = match num {
+                VIRTUAL => format!(
+                    "duplicate GUID: {guid}, at {place}, belongs to a virtual port of {home}. The \
+                     port is ignored while that is there; change its GUID"
+                ),
+                _ => format!(
+                    "duplicate GUID: {guid}, at {place}, belongs to the node at {home} port {num}. \
+                     It is ignored until that place has been empty for an hour, or ibsm restarts"
+                ),
+            };
             let place = subnet.left_out_place(at);
             subnet.journal.duplicate(guid, place, text);
         }
@@ -119,10 +125,14 @@ impl Discovery {
 
     /// Chooses the owner of each port GUID, and reports the others.
     pub(super) fn settle_end_ports(&mut self, subnet: &mut Subnet, now: Instant) {
+        subnet.disown_newcomers();
         let homes = &mut subnet.homes;
         let neighbours = &subnet.m_keys.neighbours;
         let settled = subnet.fabric.settle_end_ports(|fabric, port| {
             let Some(place) = place_of(fabric, port) else { return Tenure::Elsewhere };
+            if fabric.is_anothers_virtual_port(port) {
+                return Tenure::Withheld;
+            }
             let identity = (fabric.port(port).guid, PortNum(0));
             let is_owner = |_: &Node, port: &Port| port.guid == identity.0;
             let withheld = homes.withheld(identity, place, now);
@@ -172,9 +182,14 @@ impl Discovery {
                 subnet.journal.duplicate(guid, place, text);
             }
         }
+        subnet.settle_newcomers(now);
         if self.full && subnet.homes.is_crowded() {
             let (fabric, lids) = (&subnet.fabric, &subnet.lids);
-            subnet.homes.retain(|guid| fabric.find(guid).is_some() || lids.get(guid).is_some());
+            subnet.homes.retain(|guid| {
+                fabric.find(guid).is_some()
+                    || lids.get(guid).is_some()
+                    || fabric.virtual_port_by_guid(guid).is_some()
+            });
         }
     }
 
@@ -225,11 +240,25 @@ impl Subnet {
 
 /// Whether a home cannot be waited for: its switch is gone, or another node than the owner, of
 /// which it is the home, is connected there. An empty place is one that the owner may come back to.
-fn is_vacated(fabric: &Fabric, (guid, num): End, is_owner: impl Fn(&Node, &Port) -> bool) -> bool {
-    let switch = fabric.find(guid).filter(|&node| fabric.node(node).present);
-    let Some(port) = switch.and_then(|switch| fabric.port_of(switch, num)) else { return true };
-    let occupant = if num.0 == 0 { Some(port) } else { fabric.port(port).peer() };
+fn is_vacated(fabric: &Fabric, home: End, is_owner: impl Fn(&Node, &Port) -> bool) -> bool {
+    port_at(fabric, home).is_none() || is_replaced(fabric, home, is_owner)
+}
+
+/// Whether another node than its owner is connected at a home.
+pub(super) fn is_replaced(
+    fabric: &Fabric,
+    home: End,
+    is_owner: impl Fn(&Node, &Port) -> bool,
+) -> bool {
+    let Some(port) = port_at(fabric, home) else { return false };
+    let occupant = if home.1.0 == 0 { Some(port) } else { fabric.port(port).peer() };
     occupant.is_some_and(|port| !is_owner(fabric.node_of(port), fabric.port(port)))
+}
+
+/// The port that `neighbors` names so, if its node is there.
+fn port_at(fabric: &Fabric, (guid, num): End) -> Option<PortIndex> {
+    let node = fabric.find(guid).filter(|&node| fabric.node(node).present)?;
+    fabric.port_of(node, num)
 }
 
 pub(super) fn end(fabric: &Fabric, port: PortIndex) -> End {
@@ -245,7 +274,7 @@ fn remembered(fabric: &Fabric, neighbours: &Neighbours, port: PortIndex) -> Opti
 }
 
 /// Where an end port is: the far end of its link, or itself if it is a switch's.
-fn place_of(fabric: &Fabric, port: PortIndex) -> Option<End> {
+pub(super) fn place_of(fabric: &Fabric, port: PortIndex) -> Option<End> {
     match fabric.node_of(port).switch {
         Some(_) => Some(end(fabric, port)),
         None => fabric.port(port).peer().map(|peer| end(fabric, peer)),

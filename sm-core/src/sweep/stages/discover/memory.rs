@@ -55,7 +55,7 @@ impl Subnet {
             let identities = [(node.guid, num), (guid, PortNum(0))];
             let identities = if is_plane { &identities[..1] } else { &identities[..] };
             let is_known = self.m_keys.neighbours.get(self.end(port)).is_some();
-            identities.iter().all(|&id| self.homes.known(id).is_none_or(|home| home == place))
+            identities.iter().all(|&id| self.homes.is_accepted(id, place))
                 && (is_known || self.is_anchored(self.fabric.port(port).node))
                 && !self.has_ports_of_switch(port)
         })
