@@ -24,6 +24,9 @@ pub struct Timing {
     pub retries: u32,
 }
 
+/// Of so many places in the window, slow requests may have one.
+const SLOW_PART: usize = 8;
+
 /// Greatest window.
 const WINDOW_MAX: usize = sm_config::MAX_WIRE_SMPS_LIMIT as usize;
 
@@ -63,7 +66,11 @@ pub struct Exchange {
     /// Queued requests. A sweep queues all its requests at once; the limit is the fabric's
     /// size: 255 ports of 65,536 nodes at most, by a handful of attributes.
     queue: VecDeque<Request>,
+    /// Those among them whose answers are expected to be slow.
+    slow: VecDeque<Request>,
     window: Transactions<Sent>,
+    /// Slow requests in the window.
+    slow_outstanding: usize,
     /// Number of times all requests were cancelled.
     generation: u64,
     loss: Loss,
@@ -83,6 +90,8 @@ struct Sent {
     m_keys_differ: bool,
     /// Time of the first attempt.
     since: Option<Instant>,
+    /// Whether the answer is expected to be slow.
+    is_slow: bool,
 }
 
 impl Exchange {
@@ -93,6 +102,8 @@ impl Exchange {
             window: Transactions::new(WINDOW_MAX, seed),
             timing,
             queue: VecDeque::new(),
+            slow: VecDeque::new(),
+            slow_outstanding: 0,
             generation: 0,
             loss: Loss::default(),
             passed: [Passed::default(); Kind::ALL.len()],
@@ -127,18 +138,34 @@ impl Exchange {
 
     /// Number of queued and outstanding requests.
     pub fn outstanding(&self) -> usize {
-        self.queue.len() + self.window.outstanding()
+        self.queue.len() + self.slow.len() + self.window.outstanding()
     }
 
-    /// The next request to send, if the window has room. It counts as sent.
-    pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
+    /// The next request to send, if the window has room. It counts as sent. Requests that
+    /// `is_slow` says are answered slowly get an eighth of the window at most, so that they do not
+    /// hold up others.
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        is_slow: impl Fn(Request) -> bool,
+    ) -> Option<Transmit> {
         if self.window.outstanding() < self.timing.window
-            && let Some(request) = self.queue.pop_front()
+            && let Some((request, is_slow)) = self.next(is_slow)
         {
-            let sent =
-                Sent { request, attempts: 0, since: None, m_key: None, m_keys_differ: false };
+            let sent = Sent {
+                request,
+                attempts: 0,
+                since: None,
+                m_key: None,
+                m_keys_differ: false,
+                is_slow,
+            };
             let timeout = self.timeout_of(request);
-            if self.window.start(sent, timeout, self.timing.retries).is_err() {
+            if self.window.start(sent, timeout, self.timing.retries).is_ok() {
+                self.slow_outstanding += usize::from(is_slow);
+            } else if is_slow {
+                self.slow.push_front(request);
+            } else {
                 self.queue.push_front(request);
             }
         }
@@ -152,6 +179,28 @@ impl Exchange {
         passed.repeated += u64::from(is_repeat);
         let timeout = self.window.timeout(tid).unwrap_or(self.timing.timeout);
         Some(Transmit { request, m_key, tid, timeout })
+    }
+
+    /// The next queued request that may be sent, and whether it is slow.
+    fn next(&mut self, is_slow: impl Fn(Request) -> bool) -> Option<(Request, bool)> {
+        let room = (self.timing.window / SLOW_PART).max(1);
+        let has_room = self.slow_outstanding < room;
+        if has_room && let Some(request) = self.slow.pop_front() {
+            return Some((request, true));
+        }
+        while let Some(request) = self.queue.pop_front() {
+            match is_slow(request) {
+                false => return Some((request, false)),
+                true if has_room => return Some((request, true)),
+                true => self.slow.push_back(request),
+            }
+        }
+        None
+    }
+
+    /// Notes that a request is no longer in the window.
+    fn removed(&mut self, sent: Sent) {
+        self.slow_outstanding -= usize::from(sent.is_slow);
     }
 
     /// Response timeout of a request.
@@ -187,6 +236,7 @@ impl Exchange {
     /// Matches an answer: removes and returns its request, or `None` if there is none.
     pub fn handle_answer(&mut self, now: Instant, tid: u64) -> Option<Request> {
         let sent = self.window.handle_response(tid)?;
+        self.removed(sent);
         let Sent { request, attempts, since, .. } = sent;
         if !sent.m_keys_differ {
             self.loss.note(attempts, now.saturating_duration_since(since.unwrap_or(now)));
@@ -197,7 +247,9 @@ impl Exchange {
 
     /// Removes a request that turned out not to need sending.
     pub fn cancel(&mut self, tid: u64) {
-        self.window.cancel(tid);
+        if let Some(sent) = self.window.cancel(tid) {
+            self.removed(sent);
+        }
     }
 
     /// Requests that were sent and are not answered yet, with their TransactionIDs.
@@ -211,6 +263,7 @@ impl Exchange {
     pub fn send_again(&mut self, tids: &[u64]) {
         for &tid in tids.iter().rev() {
             if let Some(sent) = self.window.cancel(tid) {
+                self.removed(sent);
                 self.queue.push_front(sent.request);
             }
         }
@@ -220,6 +273,8 @@ impl Exchange {
     pub fn cancel_all(&mut self) {
         self.generation += 1;
         self.queue.clear();
+        self.slow.clear();
+        self.slow_outstanding = 0;
         self.window.cancel_all().for_each(drop);
     }
 
@@ -248,6 +303,7 @@ impl Exchange {
             let goes_on = self.loss.is_worth_another(now, sent.attempts, since, patience)
                 && self.window.start(sent, self.timeout_of(sent.request), 0).is_ok();
             if !goes_on {
+                self.removed(sent);
                 self.passed[sent.request.kind as usize].given_up += 1;
                 return Some((sent.request, sent.m_key));
             }
@@ -272,12 +328,12 @@ mod tests {
         let timing = Timing { window: 2, timeout, long_timeout: timeout, retries: 1 };
         let mut exchange = Exchange::new(timing, 7);
         (0..3).for_each(|n| exchange.push(request(n)));
-        let first = exchange.poll_transmit(now).unwrap();
-        exchange.poll_transmit(now).unwrap();
-        assert_eq!(exchange.poll_transmit(now), None);
+        let first = exchange.poll_transmit(now, |_| false).unwrap();
+        exchange.poll_transmit(now, |_| false).unwrap();
+        assert_eq!(exchange.poll_transmit(now, |_| false), None);
         assert_eq!(exchange.outstanding(), 3);
         assert_eq!(exchange.handle_answer(now, first.tid), Some(request(0)));
-        assert_eq!(exchange.poll_transmit(now).map(|t| t.request), Some(request(2)));
+        assert_eq!(exchange.poll_transmit(now, |_| false).map(|t| t.request), Some(request(2)));
     }
 
     #[test]
@@ -287,17 +343,17 @@ mod tests {
         let timing = Timing { window: 1, timeout, long_timeout: timeout, retries: 1 };
         let mut exchange = Exchange::new(timing, 7);
         (0..5).for_each(|n| exchange.push(request(n)));
-        let mut sent = vec![exchange.poll_transmit(now).unwrap().tid];
-        assert_eq!(exchange.poll_transmit(now), None);
+        let mut sent = vec![exchange.poll_transmit(now, |_| false).unwrap().tid];
+        assert_eq!(exchange.poll_transmit(now, |_| false), None);
         exchange.set_window(3);
-        sent.extend([0, 1].map(|_| exchange.poll_transmit(now).unwrap().tid));
-        assert_eq!(exchange.poll_transmit(now), None);
+        sent.extend([0, 1].map(|_| exchange.poll_transmit(now, |_| false).unwrap().tid));
+        assert_eq!(exchange.poll_transmit(now, |_| false), None);
         exchange.set_window(2);
         assert!(exchange.handle_answer(now, sent[0]).is_some());
-        assert_eq!(exchange.poll_transmit(now), None, "two are on the wire");
+        assert_eq!(exchange.poll_transmit(now, |_| false), None, "two are on the wire");
         assert!(exchange.handle_answer(now, sent[1]).is_some());
-        assert!(exchange.poll_transmit(now).is_some());
-        assert_eq!(exchange.poll_transmit(now), None);
+        assert!(exchange.poll_transmit(now, |_| false).is_some());
+        assert_eq!(exchange.poll_transmit(now, |_| false), None);
     }
 
     /// The kernel's own response timeout must be longer for slow requests.
@@ -310,7 +366,7 @@ mod tests {
         let port = PortIndex::from_bits(1);
         exchange.push(Request::block(Kind::SetSlToVl, port, ALL_OUT_PORTS));
         exchange.push(request(0));
-        let timeouts = [0, 1].map(|_| exchange.poll_transmit(now).unwrap().timeout);
+        let timeouts = [0, 1].map(|_| exchange.poll_transmit(now, |_| false).unwrap().timeout);
         assert_eq!(timeouts, [long_timeout, timeout]);
         exchange.handle_timeout(now + timeout);
         assert_eq!(
@@ -331,16 +387,16 @@ mod tests {
             let mut exchange = Exchange::new(timing, 7);
             for n in 0..10 {
                 exchange.push(request(n));
-                let tid = exchange.poll_transmit(now).unwrap().tid;
+                let tid = exchange.poll_transmit(now, |_| false).unwrap().tid;
                 exchange.set_m_key(tid, 1);
                 now += timeout;
                 exchange.handle_timeout(now);
-                assert_eq!(exchange.poll_transmit(now).unwrap().tid, tid);
+                assert_eq!(exchange.poll_transmit(now, |_| false).unwrap().tid, tid);
                 exchange.set_m_key(tid, second);
                 assert!(exchange.handle_answer(now, tid).is_some());
             }
             exchange.push(request(99));
-            assert_eq!(exchange.poll_transmit(now).unwrap().timeout, expected);
+            assert_eq!(exchange.poll_transmit(now, |_| false).unwrap().timeout, expected);
         }
     }
 
@@ -352,17 +408,45 @@ mod tests {
         let timing = Timing { window: 2, timeout, long_timeout: timeout, retries: 0 };
         let mut exchange = Exchange::new(timing, 7);
         (0..3).for_each(|n| exchange.push(request(n)));
-        let [first, second] = [0, 1].map(|_| exchange.poll_transmit(now).unwrap());
+        let [first, second] = [0, 1].map(|_| exchange.poll_transmit(now, |_| false).unwrap());
         assert_eq!(exchange.in_flight().count(), 2);
         exchange.send_again(&[first.tid, second.tid]);
         assert_eq!((exchange.in_flight().count(), exchange.outstanding()), (0, 3));
         assert_eq!(exchange.handle_answer(now, first.tid), None);
         let later = now + timeout / 2;
-        let again = [0, 1].map(|_| exchange.poll_transmit(later).unwrap());
+        let again = [0, 1].map(|_| exchange.poll_transmit(later, |_| false).unwrap());
         assert_eq!(again.map(|sent| sent.request), [request(0), request(1)]);
         exchange.handle_timeout(now + timeout);
         assert_eq!(exchange.poll_given_up(now + timeout), None, "they were sent later");
         assert_eq!(exchange.passed(Kind::PortInfo).repeated, 0);
+    }
+
+    #[test]
+    fn slow_requests_get_a_part_of_the_window() {
+        let now = Instant::now();
+        let timeout = Duration::from_millis(200);
+        let timing = Timing { window: 16, timeout, long_timeout: timeout, retries: 0 };
+        let mut exchange = Exchange::new(timing, 7);
+        (0..40).for_each(|n| exchange.push(request(n)));
+        let is_slow = |asked: Request| asked.port().get() < 20;
+        let sent: Vec<Transmit> =
+            std::iter::from_fn(|| exchange.poll_transmit(now, is_slow)).collect();
+        let slow = |sent: &[Transmit]| sent.iter().filter(|sent| is_slow(sent.request)).count();
+        assert_eq!((sent.len(), slow(&sent)), (16, 2));
+        // Each that ends, by any way, makes room for another one.
+        exchange.handle_answer(now, sent[0].tid);
+        exchange.cancel(sent[1].tid);
+        let next: Vec<Transmit> =
+            std::iter::from_fn(|| exchange.poll_transmit(now, is_slow)).collect();
+        assert_eq!((next.len(), slow(&next)), (2, 2));
+        exchange.handle_timeout(now + timeout);
+        while exchange.poll_given_up(now + timeout).is_some() {}
+        exchange.send_again(&[]);
+        let rest: Vec<Transmit> =
+            std::iter::from_fn(|| exchange.poll_transmit(now, is_slow)).collect();
+        assert_eq!((rest.len(), slow(&rest)), (8, 2), "six others were left");
+        exchange.cancel_all();
+        assert!(exchange.is_idle() && exchange.poll_transmit(now, is_slow).is_none());
     }
 
     /// A repetition must not wait for room in the window, which its own request takes up.
@@ -373,12 +457,12 @@ mod tests {
         let mut exchange =
             Exchange::new(Timing { window: 1, timeout, long_timeout: timeout, retries: 1 }, 7);
         (0..2).for_each(|n| exchange.push(request(n)));
-        let first = exchange.poll_transmit(now).unwrap();
+        let first = exchange.poll_transmit(now, |_| false).unwrap();
         exchange.handle_timeout(now + timeout);
-        assert_eq!(exchange.poll_transmit(now + timeout), Some(first));
+        assert_eq!(exchange.poll_transmit(now + timeout, |_| false), Some(first));
         exchange.handle_timeout(now + timeout * 2);
         assert_eq!(exchange.poll_given_up(now + timeout * 2), Some((request(0), None)));
-        let next = exchange.poll_transmit(now + timeout * 2).unwrap();
+        let next = exchange.poll_transmit(now + timeout * 2, |_| false).unwrap();
         assert_eq!(next.request, request(1));
         assert_eq!(exchange.handle_answer(now + timeout * 2, next.tid), Some(request(1)));
         assert!(exchange.is_idle());

@@ -438,3 +438,62 @@ fn a_guid_is_known_without_lids_while_its_place_is_remembered() {
     assert_eq!(sweeper.lids().get(guid), None);
     assert!(sweeper.known_guids().any(|known| known == guid));
 }
+
+/// Regression: nodes that were found earlier and then answered each request just in time held a
+/// discovery for minutes.
+#[test]
+fn known_nodes_that_become_slow_delay_a_sweep_by_seconds_and_stay_known() {
+    let (mut bed, _) = attacked(Duration::ZERO);
+    let real = bed.switches().len();
+    let found = |bed: &Bed| bed.sweeper().fabric().counts().1 > 1000;
+    bed.run_until(Duration::from_secs(60), "made-up switches", found);
+    bed.bring_up();
+    let counts = bed.sweeper().fabric().counts();
+    assert!(counts.1 > real + 1000);
+    bed.made_up.as_mut().unwrap().delay = Duration::from_millis(150);
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.request_heavy_sweep(now);
+    let begun = bed.reports().len();
+    bed.run_for(Duration::from_millis(500));
+    // A cable of another host that is pulled meanwhile is noticed soon.
+    let (victim, now) = (bed.hosts()[1], bed.clock.now());
+    bed.fabric.link_down(now, victim, 1).unwrap();
+    bed.run_until(Duration::from_secs(20), "the end of the sweep", |bed| {
+        bed.reports().len() > begun
+    });
+    let guid = bed.fabric.node(victim).guid;
+    bed.run_until(Duration::from_secs(30), "the host is gone", |bed| {
+        let fabric = bed.sweeper().fabric();
+        !fabric.node(fabric.find(guid).unwrap()).present
+    });
+    let (hosts, switches) = bed.sweeper().fabric().counts();
+    assert_eq!(hosts, counts.0 - 1, "no other host is affected");
+    assert!(switches >= counts.1, "{switches}: they stay as they were known");
+}
+
+/// Regression: the same of nodes that were known before a restart, which are read with all others.
+#[test]
+fn nodes_that_are_slow_after_a_restart_delay_the_service_of_others_by_seconds() {
+    let (mut bed, _) = attacked(Duration::ZERO);
+    for _ in 0..3 {
+        bed.bring_up();
+    }
+    assert!(bed.sweeper().fabric().counts().1 > 4000);
+    let hosts = bed.sweeper().fabric().counts().0;
+    let (host, lids) = (bed.hosts()[0], bed.sweeper().lids().clone());
+    bed.managers.clear();
+    bed.manage(host, Settings::default(), lids);
+    bed.made_up.as_mut().unwrap().delay = Duration::from_millis(150);
+    let up = |bed: &Bed| bed.reports().last().is_some_and(|report| report.up);
+    bed.run_until(Duration::from_secs(40), "a sweep", up);
+    assert_eq!(bed.sweeper().fabric().counts().0, hosts, "all real hosts are served");
+}
+
+/// All nodes of a fabric are slow, and each is read: only what appeared later has a limit.
+#[test]
+fn a_fabric_that_is_slow_as_a_whole_is_read() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 4, 8), Settings::default());
+    bed.fabric.set_delay(None, Duration::from_millis(20)).unwrap();
+    let report = bed.bring_up();
+    assert_eq!((report.hosts, report.left_out), (8, 0));
+}

@@ -8,7 +8,8 @@
 //! and `checks`: results that exclude each other; `identity`: whether known routes still lead where
 //! they led; `places`: nodes at other places than before; `homes`: GUIDs that two ports have;
 //! `newcomers`: ports at other places than their GUIDs, which are not there either; `memory`: what `neighbors` takes; `answers`: attributes of nodes and ports; `new_nodes`: limits
-//! of what a link may bring; `quarantine`: what is kept out since it does not belong; `end`: the
+//! of what a link may bring; `slow`: nodes that answer late; `quarantine`: what is kept out since it
+//! does not belong; `end`: the
 //! end of a discovery, once all are read.
 
 mod answerer;
@@ -27,6 +28,7 @@ pub(in crate::sweep) mod notes;
 mod places;
 mod probes;
 mod quarantine;
+mod slow;
 mod unresponsive;
 
 use std::collections::{BTreeSet, HashSet};
@@ -45,6 +47,7 @@ use identity::Suspicion;
 use new_nodes::NewNodes;
 use notes::{CameBack, Contradictions, Unresponsive};
 use quarantine::Strangers;
+use slow::SlowNodes;
 
 /// The stage that discovers the fabric.
 #[derive(Debug, Default)]
@@ -76,6 +79,7 @@ pub(in crate::sweep) struct Discovery {
     /// Settings that another manager may have written.
     suspicions: Vec<Suspicion>,
     new_nodes: NewNodes,
+    slow: SlowNodes,
     /// Answers from places at which their nodes are not expected, with the port that they came
     /// through: at most one for each port.
     out_of_place: Vec<(PortIndex, Answerer)>,

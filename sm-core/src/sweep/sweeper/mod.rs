@@ -241,7 +241,7 @@ impl Sweeper {
         if self.dry_run.is_none() && self.subnet.write_priority_trap(packet) {
             return true;
         }
-        while let Some(transmit) = self.subnet.exchange.poll_transmit(now) {
+        while let Some(transmit) = self.next_request(now) {
             if self.drops(now, transmit.request) {
                 self.subnet.exchange.cancel(transmit.tid);
                 self.advance(now);

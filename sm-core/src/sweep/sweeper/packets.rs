@@ -87,7 +87,7 @@ impl Sweeper {
                 if let Some(m_key) = asked.and_then(|(_, m_key)| m_key) {
                     self.subnet.check_m_key(request, m_key, &packet.mad);
                 }
-                self.note_answered(request, waited);
+                self.note_answered(now, request, waited);
                 self.handle_response(now, request, &packet.mad);
             }
         } else {

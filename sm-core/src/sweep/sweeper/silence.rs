@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::Sweeper;
 use crate::fabric::{NodeIndex, PortIndex};
-use crate::smp::{Destination, Request};
+use crate::smp::{Destination, Request, Transmit};
 use crate::sweep::stages::Stage;
 use crate::sweep::stages::silence::LATE;
+use crate::sweep::subnet::Subnet;
 use crate::sweep::subnet::owner::Step;
 
 impl Sweeper {
@@ -20,11 +21,29 @@ impl Sweeper {
         }
     }
 
-    /// Counts how long a node took to answer, if it appeared in a subnet already known. A discovery
-    /// reads such nodes for a limited time.
-    pub(super) fn note_answered(&mut self, request: Request, waited: Duration) {
-        let is_discovery = matches!(self.sweep.stage, Stage::Discover(_));
-        if waited < LATE || self.sweep.is_idle() || is_discovery {
+    /// The next request to send. In a discovery, those to nodes that answer late have a part of the
+    /// window.
+    pub(super) fn next_request(&mut self, now: Instant) -> Option<Transmit> {
+        let Subnet { fabric, exchange, .. } = &mut self.subnet;
+        let stage = &self.sweep.stage;
+        exchange.poll_transmit(now, |request| match stage {
+            Stage::Discover(discovery) if request.destination() != Destination::OwnNode => {
+                discovery.is_slow(fabric.port(request.port()).node)
+            }
+            _ => false,
+        })
+    }
+
+    /// Counts how long a node took to answer, if it appeared in a subnet already known.
+    pub(super) fn note_answered(&mut self, now: Instant, request: Request, waited: Duration) {
+        if let Stage::Discover(discovery) = &mut self.sweep.stage {
+            if request.destination() != Destination::OwnNode {
+                let node = self.subnet.fabric.port(request.port()).node;
+                discovery.note_answered(&self.subnet, node, waited >= LATE, now);
+            }
+            return;
+        }
+        if waited < LATE || self.sweep.is_idle() {
             return;
         }
         let Some((node, _)) = self.brought_by(request) else { return };

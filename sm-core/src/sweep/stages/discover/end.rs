@@ -45,6 +45,7 @@ impl Discovery {
         if subnet.state.neighbour_found() {
             info!("the node behind the SM's port answers again");
         }
+        self.keep_unread(subnet);
         self.cut_unseen_links(subnet);
         let mut silent = std::mem::take(&mut self.silent);
         let quiet = std::mem::take(&mut self.quiet);

@@ -16,6 +16,7 @@ use ib_mad::wire::attribute::NodeType;
 
 use super::Discovery;
 use super::answerer::Answerer;
+use super::slow::SLOW_TIME;
 use crate::fabric::{Extent, Fabric, Node, NodeIndex, PortIndex};
 use crate::manage::lid::LidTable;
 use crate::sweep::subnet::Subnet;
@@ -204,6 +205,9 @@ impl Discovery {
 
     /// Reads a node that was found, at once if it is known, else after all known ones.
     pub(super) fn visit_in_turn(&mut self, subnet: &mut Subnet, node: NodeIndex, port: PortIndex) {
+        if let Some(egress) = subnet.fabric.port(port).peer() {
+            self.note_found_behind(subnet, egress, node);
+        }
         let is_new = self.bounded && subnet.fabric.node(node).is_new;
         if is_new && subnet.fabric.node(node).entry().is_some() {
             subnet.fabric.node_seen(node, subnet.state.discovery);
@@ -228,13 +232,22 @@ impl Discovery {
         }
     }
 
-    /// Leaves out a node, if it is new and the time to read such nodes is over.
+    /// Whether a node is read no further, since the time to read new nodes, or slow ones, is over.
+    /// Of these, new nodes are left out.
     pub(in crate::sweep) fn stops_reading(
         &mut self,
         subnet: &Subnet,
         node: NodeIndex,
         now: Instant,
     ) -> bool {
+        if let Some(entry) = self.is_slow_too_long(subnet, node, now) {
+            if !subnet.fabric.node(node).is_new {
+                self.leave_unread(node, entry);
+            } else if self.silent.insert(node) {
+                self.new_nodes.leave_out(entry, None, Reason::Time);
+            }
+            return true;
+        }
         let NewNodes { reading_ends, patience_ends, unanswered, .. } = &self.new_nodes;
         let is_over = |end: &Option<Instant>| end.is_some_and(|end| now >= end);
         let of = subnet.fabric.node(node);
@@ -287,8 +300,22 @@ impl Discovery {
         }
     }
 
+    /// Reports the nodes that were known and not read.
+    fn report_unread(&mut self, subnet: &mut Subnet) {
+        let mut by_link: BTreeMap<PortIndex, usize> = BTreeMap::new();
+        self.slow.unread().for_each(|(_, link)| *by_link.entry(link).or_default() += 1);
+        for (link, count) in by_link {
+            let place = subnet.place(link);
+            subnet.anomaly(format_args!(
+                "{count} nodes behind {place} answer late, and were not read in {SLOW_TIME:?}: they \
+                 stay as they were known"
+            ));
+        }
+    }
+
     /// Reports the nodes that were left out, and has their places probed again.
     pub(super) fn report_left_out(&mut self, subnet: &mut Subnet) {
+        self.report_unread(subnet);
         let NewNodes { left_out, egress, .. } = std::mem::take(&mut self.new_nodes);
         for (&entry, &(count, reason)) in &left_out {
             subnet.journal.report.left_out += count;
