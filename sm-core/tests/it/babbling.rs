@@ -75,6 +75,24 @@ fn a_port_of_a_switch_is_switched_off_at_the_end_nearer_to_us() {
     bed.assert_all_reachable();
 }
 
+/// Regression: a host that forged the source LIDs of others could have the links of all of them
+/// disabled, one after the other.
+#[test]
+fn few_links_are_disabled_however_many_ports_babble() {
+    let mut bed = bed(true);
+    for host in bed.hosts().into_iter().skip(1) {
+        babble(&mut bed, host, 1, 251);
+        bed.run_for(Duration::from_secs(2));
+    }
+    assert_eq!(bed.sweeper().fabric().counts().0, 6);
+    assert_eq!(bed.sweeper().spared_babbling_links(), 5);
+    bed.run_for(Duration::from_secs(3700));
+    let last = *bed.hosts().last().unwrap();
+    babble(&mut bed, last, 1, 251);
+    bed.run_for(Duration::from_secs(2));
+    assert_eq!(bed.sweeper().fabric().counts().0, 5);
+}
+
 #[test]
 fn without_the_policy_ports_are_left_alone() {
     let mut bed = bed(false);

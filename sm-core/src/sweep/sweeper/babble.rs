@@ -26,6 +26,11 @@ impl Sweeper {
         self.babbling.forged
     }
 
+    /// Links that stayed enabled since others had been disabled shortly before.
+    pub fn spared_babbling_links(&self) -> u64 {
+        self.babbling.spared
+    }
+
     /// Disables babbling ports now, unless a sweep is under way or requests are outstanding.
     pub(super) fn disable_babbling_ports(&mut self, now: Instant) {
         if self.babbling.due.is_some() && self.is_idle() {

@@ -3,6 +3,10 @@
 //! enables it again, for example with `ibportstate`.
 //!
 //! Without that policy such traps are only repressed, like others.
+//!
+//! Traps are believed by their source LID, which a host can forge as far as its adapter lets it.
+//! Nothing that the manager can ask for by SMP tells whether they are: PortInfo has thresholds of
+//! these errors, and counters of others only. So few links are disabled, however many are named.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -10,6 +14,7 @@ use std::time::{Duration, Instant};
 use ib_mad::types::{Lid, PortNum};
 use ib_mad::wire::attribute::{PortErrorDetails, SmNotice, TrapNumber};
 use ib_mad::wire::smp;
+use sa_proto::rate_limit::RateLimit;
 use tracing::warn;
 
 use super::Task;
@@ -31,6 +36,11 @@ const LONG: u32 = 10;
 /// Maximum number of rows. Others are counted when some of these have ended.
 const ROWS_MAX: usize = 1024;
 
+/// Links that are disabled in a row; then one in each [`DISABLED_INTERVAL`]. A fault makes one port
+/// babble, or both ends of a link.
+const DISABLED_MAX: u32 = 2;
+const DISABLED_INTERVAL: Duration = Duration::from_secs(3600);
+
 /// A port, by LID and number, and the trap that it reports.
 type Report = (Lid, PortNum, TrapNumber);
 
@@ -42,6 +52,10 @@ pub(in crate::sweep) struct BabblingPorts {
     to_disable: BTreeSet<(Lid, PortNum)>,
     /// Traps ignored because they did not come from the port that they are about.
     pub(in crate::sweep) forged: u64,
+    /// Links disabled, as far as they count for the limit.
+    disabled: RateLimit,
+    /// Links that stayed enabled since so many were disabled.
+    pub(in crate::sweep) spared: u64,
     /// When they are disabled.
     pub(in crate::sweep) due: Option<Instant>,
 }
@@ -137,6 +151,16 @@ impl Task for BabblingPorts {
                 );
                 continue;
             };
+            if !self.disabled.has_room(now, DISABLED_MAX, DISABLED_INTERVAL) {
+                self.spared += 1;
+                warn!(
+                    "{place} keeps sending the same error trap; its link stays enabled, since \
+                     {DISABLED_MAX} others were disabled in the last hour: such traps may be \
+                     forged. Look for errors in the counters of the port"
+                );
+                continue;
+            }
+            self.disabled.spend(now);
             let end = subnet.place(at);
             warn!(
                 "{place} keeps sending the same error trap; disabling its link at {end} \

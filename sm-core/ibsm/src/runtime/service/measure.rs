@@ -334,6 +334,12 @@ impl Service {
                  about",
                 sweeper.forged_error_traps(),
             ),
+            counter(
+                "babbling_links_spared",
+                "Links that stayed enabled although a port kept sending error traps, since others \
+                 had been disabled",
+                sweeper.spared_babbling_links(),
+            ),
             Metric::gauge(
                 "newcomers",
                 "Ports at other places than their GUIDs belong to, which are empty",
