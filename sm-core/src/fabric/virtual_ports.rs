@@ -282,8 +282,9 @@ impl Fabric {
     }
 
     /// Chooses one port for each GUID of virtual ports: a physical port before a virtual one,
-    /// unless it is a newcomer, then the one that had it before, then the first for which the GUID is not another port's, absent
-    /// or present (`is_anothers`, with the GUID of the physical port).
+    /// unless it is a newcomer, then the one that had it before, then the first for which the GUID
+    /// is not another port's, absent or present (`is_anothers`, with the GUID of the physical
+    /// port). Newcomers are last.
     pub(crate) fn settle_virtual_guids(&mut self, is_anothers: impl Fn(Guid, Guid) -> bool) {
         let hosts: Vec<PortIndex> = self.virtual_hosts().map(|(host, _)| host).collect();
         let taken: HashSet<Guid, RandomState> = match hosts.is_empty() {
@@ -294,17 +295,24 @@ impl Fabric {
             }
         };
         let mut by_guid: HashMap<Guid, (PortIndex, u16), RandomState> = HashMap::default();
-        for had_it in [true, false] {
+        let rank = |port: &VirtualPort| match (port.is_newcomer, port.owns_guid) {
+            (false, true) => 0,
+            (false, false) => 1,
+            (true, _) => 2,
+        };
+        for ranked in 0..=2 {
             for &host in &hosts {
                 let own = self.port(host).guid;
                 let ports = self.virtual_ports(host).into_iter().flat_map(VirtualPorts::iter);
-                for (index, port) in ports.filter(|(_, port)| port.is_read) {
+                let ports = ports.filter(|(_, port)| port.is_read && rank(port) == ranked);
+                for (index, port) in ports {
+                    let had_it = port.owns_guid;
                     let guid = port.guid();
                     let is_its_own = guid == own && index == 0;
                     let is_free =
                         is_its_own || !taken.contains(&guid) && (had_it || !is_anothers(guid, own));
                     let can_be = guid != Guid(0) && guid != Guid::WELL_KNOWN_SA;
-                    if port.owns_guid == had_it && is_free && can_be {
+                    if is_free && can_be {
                         by_guid.entry(guid).or_insert((host, index));
                     }
                 }

@@ -381,6 +381,38 @@ fn a_virtual_port_does_not_get_the_guid_of_an_absent_host_nor_an_alias_of_anothe
     assert_eq!(switch_keys(&bed, 5), [0xffff, 0x8005]);
 }
 
+/// Regression: while a host was away, another one announced a virtual port with the GUID of one of
+/// the former, and got its P_Keys.
+#[test]
+fn the_guid_of_a_virtual_port_whose_host_is_away_brings_no_p_keys_for_a_while() {
+    let mut bed = bed(managed(2), EVERYONE);
+    let (away, other) = (bed.hosts()[5], bed.hosts()[3]);
+    let guid = virtual_guid(&bed, 5, 2);
+    set_partitions(&mut bed, &format!("{EVERYONE} A=0x5: {guid}=full;"));
+    bed.bring_up();
+    bed.run_for(SOON);
+    assert_eq!(keys(&bed, 5, 2)[0], [0xffff, 0x8005]);
+    let now = bed.clock.now();
+    bed.fabric.link_down(now, away, 1).unwrap();
+    bed.run_for(SOON);
+    let now = bed.clock.now();
+    bed.fabric.virtual_port_up(now, other, 1, 1, Some(guid)).unwrap();
+    bed.run_for(SOON);
+    assert!(published(&bed, 3)[1].is_usable, "a virtual machine may have moved");
+    assert_eq!((keys(&bed, 3, 1)[0].clone(), bed.sweeper().newcomers()), (vec![0xffff], 1));
+    // The host comes back, with its virtual port.
+    let now = bed.clock.now();
+    bed.fabric.link_up(now, away, 1).unwrap();
+    bed.run_for(Duration::from_secs(30));
+    assert_eq!(keys(&bed, 5, 2)[0], [0xffff, 0x8005]);
+    assert!(!published(&bed, 3)[1].is_usable);
+    // It gives the GUID away.
+    let now = bed.clock.now();
+    bed.fabric.virtual_port_down(now, away, 1, 2).unwrap();
+    bed.run_for(Duration::from_secs(30));
+    assert_eq!((keys(&bed, 3, 1)[0].clone(), bed.sweeper().newcomers()), (vec![0xffff, 0x8005], 0));
+}
+
 #[test]
 fn a_virtual_port_that_needs_a_lid_of_its_own_is_reported() {
     let mut bed = bed(managed(2), EVERYONE);
