@@ -99,6 +99,13 @@ pub trait Transport: Send {
         0
     }
 
+    /// Drops all packets but these before they take room in the transport's queue; `None` accepts
+    /// all again. Fails where that cannot be.
+    fn accept_only(&mut self, accepted: Option<&udp::Accepted>) -> io::Result<()> {
+        let _ = accepted;
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Base LID of this end when its port was read last; [`Lid::NONE`] if the transport has no
     /// port.
     fn local_lid(&self) -> Lid {

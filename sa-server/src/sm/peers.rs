@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use ib_mad::transport::udp::Accepted;
 
 pub use guarded::Guarded;
 pub(crate) use local::LocalSenders;
@@ -140,6 +141,19 @@ impl Peers {
             (true, false) => Judgement::Trusted,
             (false, false) => Judgement::Stranger,
         }
+    }
+
+    /// What comes from managers and the responders at their ports; `None` if the operator trusts
+    /// whole hosts, whose packets cannot be told by token or port.
+    fn accepted(&self) -> Option<Accepted> {
+        let doors = self.doors.load();
+        let mut tokens: Vec<u64> =
+            doors.iter().map(|door| door.token).filter(|&token| token != 0).collect();
+        tokens.sort_unstable();
+        tokens.dedup();
+        let without = doors.iter().filter(|door| door.token == 0);
+        let ports = without.map(|door| door.address.port()).collect();
+        self.named.is_empty().then_some(Accepted { tokens, ports })
     }
 
     /// The lane of the manager whose front door this is.

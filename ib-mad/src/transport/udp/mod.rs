@@ -14,6 +14,7 @@
 //! [`Engine`].
 
 mod envelope;
+mod filter;
 mod mmsg;
 mod socket;
 #[cfg(test)]
@@ -29,6 +30,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 pub use self::envelope::{
     DIRECT, ENVELOPE_LEN, Envelope, EnvelopeRepr, TOKEN_BITS, decode, encode,
 };
+pub use self::filter::{ACCEPTED_MAX, Accepted};
 use self::mmsg::Mmsg;
 use self::uring::Uring;
 use super::{Malformed, Packet, Transport};
@@ -220,6 +222,16 @@ impl Transport for Udp {
 
     fn malformed(&self) -> Malformed {
         self.counters.malformed
+    }
+
+    /// Has the kernel drop what is not `accepted`. [`overflowed`](Transport::overflowed) counts it.
+    ///
+    /// # Errors
+    ///
+    /// With more than [`ACCEPTED_MAX`] tokens and ports, or if the kernel lacks memory for the
+    /// filter (`net.core.optmem_max`). What was accepted before stays.
+    fn accept_only(&mut self, accepted: Option<&Accepted>) -> io::Result<()> {
+        filter::accept_only(&self.socket, accepted)
     }
 }
 

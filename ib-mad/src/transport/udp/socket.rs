@@ -61,8 +61,8 @@ pub(super) fn limit_queue(socket: &UdpSocket, datagrams: usize) {
     let _ = set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes);
 }
 
-/// Datagrams dropped so far because the receive buffer was full, as a number that wraps; `None` if
-/// the kernel does not report them.
+/// Datagrams dropped so far because the receive buffer was full, or by the socket's filter, as a
+/// number that wraps; `None` if the kernel does not report them.
 pub(super) fn overflowed(socket: &UdpSocket) -> Option<u32> {
     let mut numbers = [0u32; MEMORY_NUMBERS];
     let mut len = size_of_val(&numbers) as libc::socklen_t;
@@ -79,7 +79,7 @@ pub(super) fn overflowed(socket: &UdpSocket) -> Option<u32> {
     (result == 0 && len as usize >= size_of_val(&numbers)).then_some(numbers[MEMORY_DROPS])
 }
 
-fn set_option(
+pub(super) fn set_option(
     socket: &UdpSocket,
     level: libc::c_int,
     name: libc::c_int,
@@ -97,6 +97,6 @@ fn set_option(
     })
 }
 
-fn check(result: libc::c_int) -> io::Result<()> {
+pub(super) fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

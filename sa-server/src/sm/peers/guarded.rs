@@ -1,10 +1,12 @@
-//! Drops what untrusted senders of envelopes send.
+//! Drops what untrusted senders of envelopes send; if that is much, the kernel does so, before it
+//! takes room in the socket's buffer.
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use ib_mad::transport::udp::Accepted;
 use ib_mad::transport::{Malformed, Packet, Transport};
 use ib_mad::types::Lid;
 
@@ -13,6 +15,13 @@ use super::{Judgement, LocalSenders, Peers};
 /// Maximum number of batches from untrusted senders that are discarded before the worker gets its
 /// turn.
 const ROUNDS_MAX: usize = 16;
+
+/// Envelopes of untrusted senders in [`SECOND`], after which the kernel drops all but those of
+/// trusted ones that are known.
+const STRANGERS_MAX: u64 = 1000;
+const SECOND: Duration = Duration::from_secs(1);
+/// How long it does. Programs of this host that are not known yet are not heard meanwhile.
+const FLOOD_TIME: Duration = Duration::from_secs(10);
 
 /// A transport of envelopes that hands over those of [`Peers`], and of trusted programs on this
 /// host, only.
@@ -24,13 +33,97 @@ pub struct Guarded<T> {
     strangers: u64,
     /// Whether one was logged.
     logged: bool,
+    /// The second that is counted, and the strangers before it.
+    counted: Option<(Instant, u64)>,
+    flood: Option<Flood>,
+    /// What the transport lost, without what it was to drop, and its own count.
+    overflowed: u64,
+    overflowed_inner: u64,
 }
 
-impl<T> Guarded<T> {
+/// The time in which the kernel drops envelopes.
+#[derive(Debug)]
+struct Flood {
+    ends: Instant,
+    accepted: Accepted,
+}
+
+impl<T: Transport> Guarded<T> {
     /// Guards `inner`, which receives at this address.
     pub fn new(inner: T, at: SocketAddr, peers: Peers) -> Self {
         let local = LocalSenders::to(at);
-        Self { inner, peers, local, strangers: 0, logged: false }
+        let (counted, flood) = (None, None);
+        let (strangers, logged, overflowed, overflowed_inner) = (0, false, 0, 0);
+        Self {
+            inner,
+            peers,
+            local,
+            strangers,
+            logged,
+            counted,
+            flood,
+            overflowed,
+            overflowed_inner,
+        }
+    }
+
+    /// What is accepted in a flood: what managers send, and local programs that were trusted.
+    fn accepted(&self) -> Option<Accepted> {
+        let mut accepted = self.peers.accepted()?;
+        accepted.ports.extend(self.local.trusted_ports());
+        Some(accepted)
+    }
+
+    /// Counts strangers, and has the kernel drop them if there are many.
+    fn note_strangers(&mut self, count: usize, now: Instant) {
+        self.strangers += count as u64;
+        match self.counted {
+            Some((since, before)) if now.saturating_duration_since(since) < SECOND => {
+                if self.strangers - before > STRANGERS_MAX && self.flood.is_none() {
+                    self.begin_flood(now);
+                }
+            }
+            _ => self.counted = Some((now, self.strangers - count as u64)),
+        }
+    }
+
+    fn begin_flood(&mut self, now: Instant) {
+        self.note_overflow();
+        let Some(accepted) = self.accepted() else { return };
+        if self.inner.accept_only(Some(&accepted)).is_ok() {
+            tracing::warn!(
+                "many envelopes from untrusted senders: for {FLOOD_TIME:?} the kernel drops all \
+                 but those of managers and of programs that were trusted before"
+            );
+            self.flood = Some(Flood { ends: now + FLOOD_TIME, accepted });
+        }
+    }
+
+    /// Ends a flood after its time, and follows changes of what is accepted in it.
+    fn follow_flood(&mut self) {
+        let Some(Flood { ends, accepted: before }) = &self.flood else { return };
+        let is_over = Instant::now() >= *ends;
+        let accepted = self.accepted().filter(|_| !is_over);
+        if accepted.as_ref() == Some(before) {
+            return;
+        }
+        self.note_overflow();
+        let result = self.inner.accept_only(accepted.as_ref());
+        match (accepted, &mut self.flood) {
+            (Some(accepted), Some(flood)) if result.is_ok() => flood.accepted = accepted,
+            (None, flood) if result.is_ok() => *flood = None,
+            _ => {}
+        }
+    }
+
+    /// Counts what the transport lost. Nearly all that it drops in a flood is of strangers.
+    fn note_overflow(&mut self) {
+        let inner = self.inner.overflowed();
+        let lost = inner.saturating_sub(std::mem::replace(&mut self.overflowed_inner, inner));
+        match self.flood {
+            Some(_) => self.strangers += lost,
+            None => self.overflowed += lost,
+        }
     }
 
     /// Moves packets from trusted senders to the front; returns their number.
@@ -60,13 +153,16 @@ impl<T> Guarded<T> {
                 );
             }
         }
-        self.strangers += (batch.len() - kept) as u64;
+        if kept < batch.len() {
+            self.note_strangers(batch.len() - kept, now.unwrap_or_else(Instant::now));
+        }
         kept
     }
 }
 
 impl<T: Transport> Transport for Guarded<T> {
     fn receive(&mut self, batch: &mut [Packet]) -> io::Result<usize> {
+        self.follow_flood();
         let mut kept = 0;
         for _ in 0..ROUNDS_MAX {
             let room = batch.len() - kept;
@@ -97,7 +193,8 @@ impl<T: Transport> Transport for Guarded<T> {
     }
 
     fn overflowed(&mut self) -> u64 {
-        self.inner.overflowed()
+        self.note_overflow();
+        self.overflowed
     }
 
     fn local_lid(&self) -> Lid {
@@ -135,6 +232,59 @@ mod tests {
             None
         }
     }
+
+    /// Regression: a local user filled the socket's buffer, and queries were lost.
+    #[test]
+    fn the_kernel_drops_what_a_flood_of_strangers_sends() {
+        use ib_mad::transport::udp::{Udp, UdpOptions};
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        let udp = |token| Udp::bind(&UdpOptions { token, ..UdpOptions::new(listen) }).unwrap();
+        let inner = udp(1);
+        let to = inner.local_addr().unwrap();
+        let [mut door, mut program, mut stranger] = [77, 0, 5].map(udp);
+        let peers = Peers::default();
+        peers.set_fed(0, [door.local_addr().unwrap()], 77);
+        let mut guarded = Guarded::new(inner, to, peers.clone());
+        // Users of local programs, by port.
+        guarded.local = LocalSenders::new(1000, to, |from, _, _| {
+            let port = OWN_PORT.load(std::sync::atomic::Ordering::Relaxed);
+            Ok(vec![if from.port() == port { 1000 } else { 65534 }])
+        });
+        let port = program.local_addr().unwrap().port();
+        OWN_PORT.store(port, std::sync::atomic::Ordering::Relaxed);
+        let mut packet = Packet::default();
+        packet.carrier.peer = Some(to);
+        let packets = vec![packet; 64];
+        let mut batch = vec![Packet::default(); 64];
+        let mut heard = |guarded: &mut Guarded<Udp>, from: &mut Udp| {
+            from.send(&packets).unwrap();
+            guarded.receive(&mut batch).unwrap()
+        };
+        assert_eq!([heard(&mut guarded, &mut door), heard(&mut guarded, &mut program)], [64, 64]);
+        let begun = Instant::now();
+        while guarded.flood.is_none() {
+            assert_eq!(heard(&mut guarded, &mut stranger), 0);
+            assert!(begun.elapsed() < FLOOD_TIME, "no flood was noticed");
+        }
+        assert_eq!(guarded.overflowed(), 0);
+        let before = guarded.malformed().stranger;
+        assert_eq!(heard(&mut guarded, &mut stranger), 0);
+        assert_eq!(guarded.overflowed(), 0, "they are strangers");
+        assert!(guarded.malformed().stranger > before);
+        assert_eq!([heard(&mut guarded, &mut door), heard(&mut guarded, &mut program)], [64, 64]);
+        // The manager was replaced meanwhile.
+        let mut next = udp(78);
+        assert_eq!(heard(&mut guarded, &mut next), 0);
+        peers.set_fed(1, [next.local_addr().unwrap()], 78);
+        guarded.receive(&mut []).unwrap();
+        assert_eq!(heard(&mut guarded, &mut next), 64);
+        guarded.flood.as_mut().unwrap().ends = Instant::now();
+        guarded.receive(&mut []).unwrap();
+        assert!(guarded.flood.is_none());
+    }
+
+    /// Port of the program of our own user.
+    static OWN_PORT: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(0);
 
     fn at(text: &str) -> SocketAddr {
         text.parse().unwrap()

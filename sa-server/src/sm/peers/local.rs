@@ -66,7 +66,13 @@ impl LocalSenders {
         Self::new(own, at, |from, to, trusted| local::udp_owners(from, to, trusted))
     }
 
-    fn new(own: u32, at: SocketAddr, owners: Owners) -> Self {
+    /// Ports of programs that were trusted when they were looked up last.
+    pub(super) fn trusted_ports(&self) -> impl Iterator<Item = u16> {
+        let trusted = self.favoured.0.iter().filter(|(_, _, is_trusted)| *is_trusted);
+        trusted.map(|(address, ..)| address.port())
+    }
+
+    pub(super) fn new(own: u32, at: SocketAddr, owners: Owners) -> Self {
         let (favoured, strangers) = <_>::default();
         Self { own, at, owners, favoured, strangers, look_ups: (None, 0) }
     }

@@ -263,6 +263,7 @@ impl Service {
         busy |= self.node.handle_timeout(now);
         self.turns.end(Instant::now(), Part::Deadlines);
         let blocked = self.transmit(now);
+        self.door.follow(now, &self.publisher.responders().load());
         self.door.send(&mut self.node)?;
         self.turns.end(Instant::now(), Part::Transmit);
         while let Some(action) = self.node.poll_action(now) {

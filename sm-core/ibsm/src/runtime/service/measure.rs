@@ -547,6 +547,7 @@ impl Service {
             dropped("not_master", door.not_master),
             dropped("stale", door.stale),
             dropped("overflow", door.overflow),
+            dropped("kernel", self.door.dropped()),
             counter(
                 "front_door_undelivered",
                 "Answers that the fabric could not deliver to the LID of the client",
