@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use ib_mad::types::{Gid, PKey};
+use ib_mad::types::{Gid, PKey, SUBNET_PREFIX_DEFAULT};
 use ib_mad::wire::record::service::component as service;
 use ib_mad::wire::record::{McMemberRecord, ServiceRecord};
 use ib_mad::wire::sa::{ComponentMask, attribute};
@@ -50,9 +50,10 @@ const fn of(mask: ComponentMask, field: &str) -> Component {
     Component::of(mask, ServiceRecord::FIELDS, field, 0)
 }
 
-/// Whether `requester` may see a service: it is a member of the service's partition, or, if that has
-/// none, of that of the group whose GID the service has, or it can reach the service's port. A
-/// service whose port is absent is reached by no one, and may be seen.
+/// Whether `requester` may see a service: it is a member of the service's partition, or, if that
+/// has none, of that of the group whose GID the service has, or it can reach the service's port.
+/// One whose port is absent is reached by no one: its partitions are not known, and only those that
+/// see all see it, unless its GID is one of another subnet.
 fn may_see(query: &Query<'_>, requester: &EndPort, service: &ServiceRid) -> bool {
     if service.service_pkey.is_valid() {
         return query.may_see_partition(requester, service.service_pkey);
@@ -61,7 +62,13 @@ fn may_see(query: &Query<'_>, requester: &EndPort, service: &ServiceRid) -> bool
         return query.may_see_partition(requester, McMemberRecord::of(&group.record).pkey());
     }
     let port = query.tables.end_ports.by_guid(service.service_gid.guid());
-    port.is_none_or(|port| query.may_see_port(requester, port))
+    match port {
+        Some(port) => query.may_see_port(requester, port),
+        None => {
+            let prefixes = [SUBNET_PREFIX_DEFAULT, query.tables.subnet.prefix];
+            query.sees_all() || !prefixes.contains(&service.service_gid.prefix())
+        }
+    }
 }
 
 fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {

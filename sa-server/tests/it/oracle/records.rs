@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ib_mad::types::{Gid, Guid, Lid, PKey};
+use ib_mad::types::{Gid, Guid, Lid, PKey, SUBNET_PREFIX_DEFAULT};
 use ib_mad::wire::attribute::{NodeInfo, PortInfo, SwitchInfo};
 use ib_mad::wire::mad::AttributeId;
 use ib_mad::wire::record::McMemberRecord;
@@ -270,6 +270,11 @@ fn services(world: &World) -> Vec<Record> {
             let guid = gid.guid();
             let alias = world.registry.alias_guids.iter().find(|row| row.alias == guid);
             let port = end_port(world, alias.map_or(guid, |row| row.port_guid));
+            let prefixes = [SUBNET_PREFIX_DEFAULT, world.fabric.subnet.prefix];
+            if port.is_none() && !pkey.is_valid() && prefixes.contains(&gid.prefix()) {
+                // Its port is away: it is for no partition.
+                pkey = PKey(0x7FFE);
+            }
             match port.filter(|_| !pkey.is_valid()) {
                 // That of a port that the requester cannot reach.
                 Some(port) => Record { bytes, public, ..port },

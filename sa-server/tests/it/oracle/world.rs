@@ -229,6 +229,7 @@ fn registry(dice: &mut Dice, fabric: &FabricPlane) -> RegistryPlane {
             service_gid: match dice.below(6) {
                 0 => groups[dice.below(groups.len())].mgid,
                 1 => Gid([0xFF; 16]),
+                2 => gid(Guid(0xBAD)),
                 _ => gid(dice.one(&ports[..3])),
             },
             service_pkey: PKey(dice.one(&[0, 1, 0x8002])),
