@@ -150,8 +150,9 @@ pub struct Follower {
 impl Responder {
     /// Creates an entry from a responder's greeting. An unspecified front-door address is replaced
     /// by the remote address of the connection. A responder that is not identified may name no
-    /// other address: the front door would send there. Only a responder of this host can be at the
-    /// SM's port, and name an address to pass requests on from.
+    /// other address, and one of a local user none off this host: the front door would send there.
+    /// Only a responder of this host can be at the SM's port, and name an address to pass requests
+    /// on from.
     pub(crate) fn new(
         hello: &Hello,
         serving: Option<Version>,
@@ -248,12 +249,18 @@ fn address(text: &str, peer: Option<Origin>) -> Option<SocketAddr> {
     if address.ip().is_unspecified() {
         address.set_ip(peer?.ip.to_canonical());
     }
-    if let Some(Origin { ip, is_identified: false, .. }) = peer
-        && address.ip().to_canonical() != ip.to_canonical()
-    {
+    let ip = address.ip().to_canonical();
+    let is_own = peer.is_none_or(|peer| match peer {
+        Origin { ip: from, is_identified: false, .. } => ip == from.to_canonical(),
+        // A user of this host with role responder, other than root and our own, could not send as
+        // this host's manager does.
+        Origin { share: Some(Share::User(_)), .. } => ip.is_loopback(),
+        _ => true,
+    });
+    if !is_own {
         if LINES.permits() {
             tracing::warn!(
-                %address, responder = %ip,
+                %address, responder = ?peer.map(|peer| peer.ip),
                 "responder without a certificate announced a front-door address of another host; \
                  ignored"
             );
@@ -430,6 +437,17 @@ mod tests {
         front_door.push("192.0.2.7:9".into());
         let hello = Hello { responder_id: 1, front_door, ..Hello::default() };
         assert!(Responder::new(&hello, None, None, Instant::now(), 1).front_door.is_empty());
+    }
+
+    /// Regression: a local user with role responder could have the front door send anywhere.
+    #[test]
+    fn a_responder_of_a_local_user_names_no_other_host() {
+        let of = |share| {
+            let peer = Origin { ip: [127, 0, 0, 1].into(), is_identified: true, share };
+            greeted_from(peer, 1, 1).front_door.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(of(Some(Share::User(65534))), ["127.0.0.1:4791"]);
+        assert_eq!(of(None), ["127.0.0.1:4791", "192.0.2.7:9"], "root, or our own user");
     }
 
     /// Regression: the front door could be made to send to any address.
