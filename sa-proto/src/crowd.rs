@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::process::geteuid;
 use tokio::sync::Notify;
 
-use crate::trust::local::{ROOT, tcp_owner};
+use crate::trust::local::{ROOT, tcp_owner_soon};
 
 /// The open connections. Clones share them.
 #[derive(Clone, Debug)]
@@ -151,7 +151,7 @@ impl Share {
         if !peer.ip().to_canonical().is_loopback() {
             return Self::of_host(peer.ip());
         }
-        let owner = tcp_owner(local, peer).ok().flatten();
+        let owner = tcp_owner_soon(local, peer).ok().flatten();
         owner.map_or(Self::Host(Ipv4Addr::LOCALHOST.into()), Self::User)
     }
 
