@@ -301,13 +301,40 @@ fn the_verifier_follows_lanes_from_hop_to_hop() {
 fn replies_have_the_sl_of_their_requests() {
     for radix in [[4, 4, 1], [6, 5, 4], [12, 12, 1], [3, 8, 2]] {
         let fabric = Fabric::new(radix, [true; 3]);
-        let routing = routed(&fabric).unwrap();
-        let lanes = lanes(&routing);
-        for source in fabric.topology.switches() {
-            for to in fabric.topology.switches() {
-                assert_eq!(lanes.sl(source, to), lanes.sl(to, source), "{radix:?}");
+        check_replies(&fabric, &routed(&fabric).unwrap());
+    }
+}
+
+fn check_replies(fabric: &Fabric, routing: &Routing) {
+    let lanes = lanes(routing);
+    for source in fabric.topology.switches() {
+        for to in fabric.topology.switches() {
+            assert_eq!(lanes.sl(source, to), lanes.sl(to, source), "{fabric:?}");
+        }
+    }
+}
+
+/// The SL names the datelines of the whole torus, so that it stays the same there and back also
+/// where a route turns differently because of what is missing.
+#[test]
+fn replies_have_the_sl_of_their_requests_where_something_is_missing() {
+    for radix in [[4, 4, 1], [6, 5, 4], [4, 4, 4]] {
+        let count: usize = radix.iter().copied().map(usize::from).product();
+        let mut routed_count = 0;
+        for number in 0..count {
+            let fabrics = [
+                Fabric::new(radix, [true; 3]).without_switch(number),
+                Fabric::new(radix, [true; 3]).without_switch(number).without_link([1, 2, 0], 0),
+                Fabric::new(radix, [true; 3]).without_link([1, 2, 0], 0).without_link([2, 0, 0], 1),
+            ];
+            for fabric in fabrics {
+                if let Ok(routing) = routed(&fabric) {
+                    check_replies(&fabric, &routing);
+                    routed_count += 1;
+                }
             }
         }
+        assert!(routed_count > count, "{radix:?}: {routed_count}");
     }
 }
 
