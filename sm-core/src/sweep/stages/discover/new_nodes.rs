@@ -307,8 +307,8 @@ impl Discovery {
         for (link, count) in by_link {
             let place = subnet.place(link);
             subnet.anomaly(format_args!(
-                "{count} nodes behind {place} answer late, and were not read in {SLOW_TIME:?}: they \
-                 stay as they were known"
+                "{count} nodes behind {place} answer late, and were not read in {SLOW_TIME:?}: \
+                 they stay as they were known"
             ));
         }
     }
