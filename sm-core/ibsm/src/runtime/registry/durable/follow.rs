@@ -77,6 +77,10 @@ impl DurableRegistry {
         if self.publisher.session().is_some() || self.is_busy() {
             return false;
         }
+        // It was received while this SM was master in a later session, whose registry is newer.
+        if session < self.publisher.version().session {
+            return false;
+        }
         self.retry_if_due(now_s);
         self.poll_store(now_s);
         if !self.is_open() {

@@ -558,6 +558,12 @@ fn what_another_master_has_is_kept_row_by_row_until_it_is_our_turn() {
     assert_eq!(bed.published().services, fewer.services);
     assert_eq!(bed.published().members, last.members);
     assert!(!durable.follow(NOW_S, OTHERS, &last, &[]), "we are the master");
+    // Regression: what had been received meanwhile replaced the newer registry afterwards.
+    let own = bed.publisher.session().unwrap();
+    bed.publisher.end_session();
+    assert!(!durable.follow(NOW_S, OTHERS, &last, &[]), "we were, in a later session");
+    let next = Session { epoch: own.epoch + 1, ..OTHERS };
+    assert!(durable.follow(NOW_S, next, &last, &[]));
 }
 
 /// The session of another master.
