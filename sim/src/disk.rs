@@ -12,14 +12,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ibsm::publish::{EpochFile, Epochs};
+use ibsm::publish::{Draft, Epochs};
 use ibsm::runtime::registry::{Medium, rewrite};
 use redb::{Database, StorageBackend};
-use tempfile::TempDir;
 
 use crate::random::Random;
 use crate::time::HostClock;
 
+/// The small file with the epoch of the last session.
+const EPOCH: &str = "epoch";
 /// What a disk writes at once.
 const SECTOR_LEN: usize = 512;
 
@@ -61,8 +62,10 @@ struct State {
     lies: bool,
     /// Size of the log at which it is folded.
     fold_len: usize,
-    /// Where the epoch is kept, once there is one.
-    directory: Option<TempDir>,
+    /// The draft of the file with the epoch, and whether it is synced.
+    draft: Option<(String, bool)>,
+    /// Whether the file with the epoch was a synced draft.
+    is_epoch_synced: bool,
 }
 
 #[derive(Debug)]
@@ -159,17 +162,6 @@ impl Disk {
                 None => state.files.remove(&name),
             };
         }
-    }
-
-    /// The file with the epoch of the last session.
-    fn epochs(&self) -> io::Result<EpochFile> {
-        let mut state = self.state();
-        if state.directory.is_none() {
-            let made = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
-            state.directory = Some(made?);
-        }
-        let path = state.directory.as_ref().map(|directory| directory.path().to_owned());
-        Ok(EpochFile::new(path.unwrap_or_default()))
     }
 
     /// The epoch that it holds; 0 if none.
@@ -316,22 +308,52 @@ impl Medium for Disk {
     }
 }
 
-/// As `ibsm` keeps them, in a directory in memory that outlives power failures, since all of it is
-/// synced.
+/// The file of the last session's epoch, and a draft that replaces it.
 impl Epochs for Disk {
     fn directory(&self) -> &Path {
         Path::new("simulated")
     }
 
     fn load(&self) -> io::Result<Option<String>> {
-        self.epochs()?.load()
+        Ok(self.read(EPOCH))
     }
 
-    fn save(&self, epoch: u64) -> io::Result<()> {
-        if self.state().faults.is_full {
+    fn draft(&self, text: &str) -> io::Result<Box<dyn Draft>> {
+        let mut state = self.state();
+        if state.faults.is_full {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        self.epochs()?.save(epoch)
+        state.draft = Some((text.to_owned(), false));
+        Ok(Box::new(EpochDraft(self.clone())))
+    }
+
+    fn rename(&self) -> io::Result<()> {
+        let mut state = self.state();
+        let (text, is_synced) = state.draft.take().ok_or(io::ErrorKind::NotFound)?;
+        let before = state.files.insert(EPOCH.to_owned(), text);
+        state.before.entry(EPOCH.to_owned()).or_insert(before);
+        state.is_epoch_synced = is_synced;
+        Ok(())
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        let mut state = self.state();
+        if state.is_epoch_synced {
+            state.before.remove(EPOCH);
+        }
+        Ok(())
+    }
+}
+
+/// The draft of a disk.
+struct EpochDraft(Disk);
+
+impl Draft for EpochDraft {
+    fn sync(&self) -> io::Result<()> {
+        if let Some((_, is_synced)) = &mut self.0.state().draft {
+            *is_synced = true;
+        }
+        Ok(())
     }
 }
 
@@ -381,6 +403,29 @@ mod tests {
         assert_eq!(halves(&disk.state().bytes), [2, 2, 1, 3]);
         disk.cut_power(&mut Random::new(1, 0));
         assert_eq!(halves(&disk.state().bytes), [1, 1, 1, 3]);
+    }
+
+    #[test]
+    fn an_epoch_survives_a_power_failure_once_it_and_its_directory_are_synced() {
+        let mut found = [[0; 2]; 3];
+        for seed in 0..32 {
+            for (steps, found) in found.iter_mut().enumerate() {
+                let disk = Disk::default();
+                disk.save(1).unwrap();
+                let draft = disk.draft("2").unwrap();
+                if steps != 1 {
+                    draft.sync().unwrap();
+                }
+                disk.rename().unwrap();
+                if steps != 2 {
+                    disk.sync_directory().unwrap();
+                }
+                disk.cut_power(&mut Random::new(seed, 0));
+                found[usize::from(disk.saved_epoch() == 2)] += 1;
+            }
+        }
+        assert_eq!(found[0], [0, 32]);
+        assert!(found[1..].iter().all(|[old, new]| *old > 0 && *new > 0), "{found:?}");
     }
 
     /// Regression: a commit whose sync had failed was found when the file was opened again, and

@@ -80,7 +80,7 @@ pub use observatory::Observatory;
 #[cfg(test)]
 pub(crate) use quality::Routed;
 pub(crate) use quality::of_message as quality_of_message;
-pub use session::{EpochFile, Epochs};
+pub use session::{Draft, EpochFile, Epochs};
 use shared::Shared;
 pub use state::StateBoard;
 pub use status::Orders;

@@ -30,10 +30,11 @@ const AHEAD_MAX: u64 = 1 << 32;
 const REPORTED_AHEAD_MAX: u64 = 1 << 31;
 
 /// The least and the greatest step by which an epoch that cannot be saved is above the others.
-const STEPS: RangeInclusive<u64> = 1..=1 << 20;
+const STEPS: RangeInclusive<u64> = 1..=1 << 16;
 
-/// The file's name, and how much of it is read, bytes.
+/// The file's name, that of the draft that replaces it, and how much of it is read, bytes.
 const FILE: &str = "epoch";
+const DRAFT: &str = "epoch.new";
 const FILE_LEN_MAX: u64 = 1 << 20;
 
 /// Where the epoch of the last session is kept.
@@ -44,12 +45,37 @@ pub trait Epochs: Send + Sync {
     /// What was saved last; `None` if nothing was.
     fn load(&self) -> io::Result<Option<String>>;
 
-    /// Saves an epoch. When this returns it survives a crash of the machine.
-    fn save(&self, epoch: u64) -> io::Result<()>;
+    /// Writes what is to be saved to a file beside.
+    fn draft(&self, text: &str) -> io::Result<Box<dyn Draft>>;
+
+    /// Puts the draft in the place of what was saved before.
+    fn rename(&self) -> io::Result<()>;
+
+    /// Makes the last replacement survive a crash of the machine.
+    fn sync_directory(&self) -> io::Result<()>;
 
     /// A random number, if sessions begin although their epoch cannot be saved.
     fn random(&self) -> Option<u64> {
         None
+    }
+
+    /// Saves an epoch. When this returns it survives a crash of the machine.
+    fn save(&self, epoch: u64) -> io::Result<()> {
+        self.draft(&format!("{epoch}\n"))?.sync()?;
+        self.rename()?;
+        self.sync_directory()
+    }
+}
+
+/// A draft of what is to be saved.
+pub trait Draft {
+    /// Makes what it contains survive a crash of the machine.
+    fn sync(&self) -> io::Result<()>;
+}
+
+impl Draft for File {
+    fn sync(&self) -> io::Result<()> {
+        self.sync_all()
     }
 }
 
@@ -87,12 +113,17 @@ impl Epochs for EpochFile {
         }
     }
 
-    fn save(&self, epoch: u64) -> io::Result<()> {
-        let temporary = self.directory.join("epoch.new");
-        let mut file = kept::draft(&temporary, 0o644)?;
-        writeln!(file, "{epoch}")?;
-        file.sync_all()?;
-        fs::rename(&temporary, self.directory.join(FILE))?;
+    fn draft(&self, text: &str) -> io::Result<Box<dyn Draft>> {
+        let mut file = kept::draft(&self.directory.join(DRAFT), 0o644)?;
+        file.write_all(text.as_bytes())?;
+        Ok(Box::new(file))
+    }
+
+    fn rename(&self) -> io::Result<()> {
+        fs::rename(self.directory.join(DRAFT), self.directory.join(FILE))
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
         File::open(&self.directory)?.sync_all()
     }
 
