@@ -75,7 +75,9 @@ pub use state::StateError;
 use store::Store;
 pub use store::StoreError;
 #[cfg(feature = "etcd-model")]
-pub use store::etcd::model::{EtcdLink, EtcdModel, MEMBERS as ETCD_MEMBERS};
+pub use store::etcd::model::{
+    EtcdLink, EtcdModel, MEMBERS as ETCD_MEMBERS, Refused as EtcdRefused,
+};
 use store::etcd::{EtcdStore, SharedState};
 use store::file::FileStore;
 use tap::Tap;

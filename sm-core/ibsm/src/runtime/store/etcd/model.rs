@@ -5,6 +5,9 @@
 //! Left out: elections of members. While the cluster is down, as during an election, requests get
 //! no answer; then leases begin again, as etcd's do under a new leader. A member that is down
 //! answers nothing, and the others go on.
+//!
+//! Transactions without an answer may be carried out later, also if the process that sent them has
+//! ended: when the member that has them is up again, or the connection that carries them works.
 
 #![cfg_attr(
     not(feature = "etcd-model"),
@@ -39,6 +42,8 @@ const REQUEST_LEN_MAX: usize = 1_572_864;
 pub(super) const FOLD_LEN: usize = 20_000;
 /// Members of the cluster.
 pub const MEMBERS: usize = 3;
+/// Transactions at a time that may be carried out later.
+const LATE_MAX: usize = 64;
 /// How long a client waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -62,6 +67,38 @@ struct State {
     /// Reads and writes of keys that contain these texts are refused.
     refused_reads: Option<&'static str>,
     refused_writes: Option<&'static str>,
+    /// What is refused now.
+    refuses: Option<Refused>,
+    /// Transactions without an answer that are yet to be carried out.
+    late: Vec<Late>,
+}
+
+/// What a cluster refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// All that needs room: it has used up its quota.
+    Writes,
+    /// All requests: the user has lost its role.
+    All,
+}
+
+impl Refused {
+    fn failure(self) -> Failure {
+        Failure::Refused(match self {
+            Self::Writes => Status::failed_precondition("etcdserver: mvcc: no space"),
+            Self::All => Status::permission_denied("etcdserver: permission denied"),
+        })
+    }
+}
+
+/// A transaction that is carried out later.
+struct Late {
+    due: Instant,
+    /// The member that has it.
+    member: usize,
+    /// The connection that it came by.
+    network: Arc<Mutex<LinkState>>,
+    request: TxnRequest,
 }
 
 struct Lease {
@@ -88,6 +125,11 @@ impl EtcdModel {
     /// Lets a member answer no requests, or answer again. It is not the leader.
     pub fn set_member_down(&self, member: usize, is_down: bool) {
         self.state().are_down[member] = is_down;
+    }
+
+    /// Lets the cluster refuse requests, or accept all again.
+    pub fn set_refuses(&self, refuses: Option<Refused>) {
+        self.state().refuses = refuses;
     }
 
     /// Refuses reads, and writes, of keys that contain these texts, as an etcd whose disk is full.
@@ -126,7 +168,16 @@ impl EtcdModel {
         let ended = state.leases.iter().filter(|(_, lease)| lease.ends <= now);
         let ended: Vec<i64> = ended.map(|(id, _)| *id).collect();
         ended.into_iter().for_each(|id| state.end_lease(id));
+        state.carry_out_late(now);
         Some(state)
+    }
+
+    /// Keeps a transaction without an answer, to be carried out later.
+    fn keep_late(&self, late: Late) {
+        let mut state = self.state();
+        if state.late.len() < LATE_MAX {
+            state.late.push(late);
+        }
     }
 }
 
@@ -137,6 +188,26 @@ impl State {
 
     fn value(&self, key: &[u8]) -> Option<&KeyValue> {
         self.keys.get(key)?.last()?.1.as_ref()
+    }
+
+    /// Carries out transactions that had no answer, and whose time has come.
+    fn carry_out_late(&mut self, now: Instant) {
+        let are_down = self.are_down;
+        let is_due = |late: &mut Late| {
+            let network = late.network.lock().unwrap_or_else(PoisonError::into_inner);
+            late.due <= now && !network.is_cut && !are_down[late.member % MEMBERS]
+        };
+        let due: Vec<_> = self.late.extract_if(.., is_due).collect();
+        for late in due {
+            // Nobody waits for the answer.
+            let _ = self.txn(&late.request);
+        }
+    }
+
+    /// Whether a request is refused; `writes`: it needs room.
+    fn check_refused(&self, writes: bool) -> Result<(), Failure> {
+        let refused = self.refuses.filter(|refused| writes || *refused == Refused::All);
+        refused.map_or(Ok(()), |refused| Err(refused.failure()))
     }
 
     fn end_lease(&mut self, id: i64) {
@@ -160,6 +231,7 @@ impl State {
     }
 
     fn range(&self, request: &RangeRequest) -> Result<RangeResponse, Failure> {
+        self.check_refused(false)?;
         if self.refused_reads.is_some_and(|text| contains(&request.key, text)) {
             return Err(Failure::Refused(Status::failed_precondition("refused by the test")));
         }
@@ -218,6 +290,7 @@ impl State {
             Some(Request::RequestPut(put)) => Some(put),
             _ => None,
         });
+        self.check_refused(puts.clone().next().is_some())?;
         if puts.clone().any(|put| put.lease != 0 && !self.leases.contains_key(&put.lease)) {
             return Err(Failure::Refused(Status::not_found(
                 "etcdserver: requested lease not found",
@@ -359,12 +432,27 @@ impl EtcdLink {
         &self,
         act: impl FnOnce(&mut State) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
+        self.call_late(act, None).await
+    }
+
+    /// The same of a transaction, which is carried out later if the member does not get it now.
+    async fn call_late<T>(
+        &self,
+        act: impl FnOnce(&mut State) -> Result<T, Failure>,
+        late: Option<&TxnRequest>,
+    ) -> Result<T, Failure> {
         let (latency, member) = (self.network().latency, self.turn.current());
         tokio::time::sleep(latency).await;
         let answer = match self.passes() {
             true => self.model.serve_at(member).map(|mut state| act(&mut state)),
             false => None,
         };
+        if answer.is_none()
+            && let Some(request) = late
+        {
+            let (due, network) = (self.model.clock.now() + self.delay(), self.network.clone());
+            self.model.keep_late(Late { due, member, network, request: request.clone() });
+        }
         match answer {
             Some(answer) if self.passes() => {
                 tokio::time::sleep(latency).await;
@@ -382,22 +470,15 @@ impl EtcdLink {
         self.call(|state| state.range(&request)).await
     }
 
-    /// Some of the requests without an answer are carried out later, as a member does that was
-    /// stopped or could not reach the leader.
+    /// One that the member does not get now is carried out later, as by a member that was stopped
+    /// or could not reach the leader.
     pub(super) async fn txn(&self, request: &TxnRequest) -> Result<TxnResponse, Failure> {
-        let answer = self.call(|state| state.txn(request)).await;
-        if answer.is_err() && self.network().lost_of != 0 {
-            let (model, request, late) = (self.model.clone(), request.clone(), self.delay());
-            tokio::spawn(async move {
-                tokio::time::sleep(late).await;
-                let _ = model.serve().map(|mut state| state.txn(&request));
-            });
-        }
-        answer
+        self.call_late(|state| state.txn(request), Some(request)).await
     }
 
     pub(super) async fn compact(&self, revision: i64) -> Result<(), Failure> {
         self.call(|state| {
+            state.check_refused(false)?;
             state.compact(revision);
             Ok(())
         })
@@ -407,6 +488,7 @@ impl EtcdLink {
     pub(super) async fn grant(&self, ttl_s: i64) -> Result<LeaseGrantResponse, Failure> {
         let now = self.model.clock.now();
         self.call(|state| {
+            state.check_refused(true)?;
             let id = state.next_lease;
             state.next_lease += 1;
             let time = Duration::from_secs(ttl_s.max(0) as u64);
@@ -418,6 +500,7 @@ impl EtcdLink {
 
     pub(super) async fn revoke(&self, id: i64) -> Result<(), Failure> {
         self.call(|state| {
+            state.check_refused(false)?;
             state.end_lease(id);
             Ok(())
         })
@@ -427,6 +510,7 @@ impl EtcdLink {
     pub(super) async fn keep_alive(&self, id: i64) -> Result<bool, Failure> {
         let model = self.model.clone();
         self.call(|state| {
+            state.check_refused(false)?;
             let now = model.clock.now();
             let lease = state.leases.get_mut(&id);
             let is_there = lease.is_some();
