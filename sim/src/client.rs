@@ -3,25 +3,25 @@
 //! It has one request under way and repeats it as kernels do, with the same TransactionID. For each
 //! thing that it registers it knows what the answers permit: after an answer exactly one state,
 //! after a request without one the states before and after it.
+//!
+//! [`requests`]: their MADs. [`repeats`]: what a repeat is answered.
+
+mod repeats;
+mod requests;
 
 use std::time::{Duration, Instant};
 
 use fabric_sim::Endpoint;
-use ib_mad::types::{Gid, Guid, Lid, Mtu, PKey, Qpn, Rate};
+use ib_mad::types::{Gid, Guid, Lid, PKey};
 use ib_mad::wire::MAD_LEN;
-use ib_mad::wire::attribute::{InformInfo, ProducerType, TrapNumber};
-use ib_mad::wire::mad::{AttributeId, Method, Status};
-use ib_mad::wire::record::guid_info::component as guid_info;
-use ib_mad::wire::record::mc_member::component as mc;
-use ib_mad::wire::record::path::component as path;
-use ib_mad::wire::record::service::{LEASE_INDEFINITE, component as svc};
-use ib_mad::wire::record::{
-    GuidInfoRecord, JoinState, McMemberRecord, PathRecord, Selector, ServiceRecord,
-};
-use ib_mad::wire::sa::{ComponentMask, DATA_LEN, SaMad, attribute};
+use ib_mad::wire::mad::Status;
+use ib_mad::wire::record::{GuidInfoRecord, McMemberRecord, PathRecord, ServiceRecord};
+use ib_mad::wire::sa::{DATA_LEN, SaMad};
 use sa_proto::snapshot::{MulticastMemberRid, RegistryPlane, ServiceRid};
 
 use crate::random::Random;
+pub use repeats::Arrival;
+use repeats::First;
 
 /// Groups, the same for all clients, and services of each client.
 pub const GROUPS: usize = 6;
@@ -29,16 +29,21 @@ pub const GROUPS: usize = 6;
 pub const SERVICES: usize = 3;
 /// Leases of further services, seconds. The first is longer than a run, unless a clock jumps.
 const LEASES_S: [u32; 2] = [2000, 12];
-/// The slots before that of a subscription to events, and that of an alias GUID.
+/// The slots before that of a subscription to events, that of an alias GUID, and that of a group
+/// whose MGID the SA chooses.
 const RECORDS: usize = GROUPS + SERVICES + LEASES_S.len();
 const SUBSCRIPTION: Slot = RECORDS;
 const ALIAS: Slot = RECORDS + 1;
-/// Everything that a client registers, and that without subscription and alias GUID.
-pub const SLOTS: usize = RECORDS + 2;
+const CREATED: Slot = RECORDS + 2;
+/// Everything that a client registers, that without a group whose MGID the SA chooses, and that
+/// without subscription and alias GUID, either.
+pub const SLOTS: usize = RECORDS + 3;
+/// See [`SLOTS`].
+pub const NAMED_SLOTS: usize = RECORDS + 2;
 /// See [`SLOTS`].
 pub const PLAIN_SLOTS: usize = RECORDS;
 /// First of the clients' alias GUIDs, and its index in a port's table.
-const ALIAS_BASE: u64 = 0x0A11_A500_0000_0000;
+pub const ALIAS_BASE: u64 = 0x0A11_A500_0000_0000;
 /// See [`ALIAS_BASE`].
 pub const ALIAS_INDEX: usize = 1;
 /// How long an answer may take before the request is repeated.
@@ -69,8 +74,12 @@ pub enum Ask {
     Put(Slot, Value),
     /// Reads a service.
     Get(Slot),
-    /// A path to a port.
+    /// A path to a port, by its GUID or an alias of it.
     Path(Guid),
+    /// A path to a port in a partition of programs.
+    Inside(Guid, PKey),
+    /// A path to a group, which this client's port has if it is a member.
+    Reach(Slot),
 }
 
 /// A request under way.
@@ -90,6 +99,8 @@ pub struct Open {
     pub before: Vec<Value>,
     /// The reign in which it was sent first.
     pub reign: u64,
+    /// The first answer, if that was lost.
+    first: Option<First>,
 }
 
 /// Where an answer comes from: the responder, which of its processes, and the epoch of what it
@@ -114,6 +125,8 @@ pub struct Context {
     pub calm_since: Option<Instant>,
     /// Counts how often another manager became master.
     pub reign: u64,
+    /// Whether ports may have left the fabric, with what ends then.
+    pub has_moved: bool,
     /// Where the answer comes from.
     pub source: Option<Source>,
 }
@@ -181,6 +194,10 @@ pub struct Client {
     pub open: Option<Open>,
     /// What it knows, by slot.
     pub known: Vec<Known>,
+    /// The MGID that the SA chose last.
+    created: Option<Gid>,
+    /// The last value of its alias GUID.
+    last_alias: Option<u32>,
     next_tid: u64,
     next_value: u32,
     /// Whether registry time may have jumped, so that leases end at any time.
@@ -214,6 +231,8 @@ impl Client {
             waits_since: None,
             open: None,
             known: vec![known; SLOTS],
+            created: None,
+            last_alias: None,
             next_tid: 0,
             next_value: 1,
             has_jumped: false,
@@ -223,6 +242,8 @@ impl Client {
 
     /// A manager asks this client to register again.
     pub fn handle_reregister(&mut self, now: Instant) {
+        // Nobody else knows the group: it is left, and another one created.
+        self.known[CREATED].wanted = None;
         for known in &mut self.known {
             known.denied = None;
             known.asked = Some(now);
@@ -274,6 +295,19 @@ impl Client {
         value.map(|value| self.alias(value))
     }
 
+    /// The alias GUID of its port that it registered last.
+    pub fn last_alias(&self) -> Option<Guid> {
+        self.last_alias.map(|value| self.alias(value))
+    }
+
+    /// Whether a port has this alias GUID, as far as that is known; `asked`: when that was asked
+    /// first.
+    pub fn has_alias(&self, alias: Guid, asked: Instant) -> Option<bool> {
+        let known = &self.known[ALIAS];
+        let is_known = asked >= known.since + READ_AGE_MAX && known.may_be.len() == 1;
+        is_known.then(|| known.may_be[0].map(|value| self.alias(value)) == Some(alias))
+    }
+
     /// Whether everything wanted is registered for certain, and nothing else.
     pub fn is_settled(&self) -> bool {
         self.open.is_none() && self.known.iter().all(|known| !known.is_unsettled())
@@ -293,7 +327,10 @@ impl Client {
             let known = &mut self.known[slot];
             // Who is not answered may do something else: the first request must not come later.
             let is_over = known.given_up.is_none_or(|at| now >= at + GIVEN_UP_TIME);
-            if invents && !known.is_asked && is_over && random.one_in(3) {
+            if slot == CREATED && self.created.is_none() {
+                // The group cannot be named that may have been created.
+                known.wanted = Some(1);
+            } else if invents && !known.is_asked && is_over && random.one_in(3) {
                 known.wanted = match known.wanted {
                     Some(_) => None,
                     None => Some(1),
@@ -317,8 +354,12 @@ impl Client {
                 };
                 Ask::Put(slot, value)
             }
-            // Only trusted requesters may read who is in a group.
-            5..8 => Ask::Get(GROUPS + random.below(RECORDS - GROUPS)),
+            5..8 => match random.below(self.slots) {
+                SUBSCRIPTION => Ask::Get(GROUPS),
+                CREATED if self.created.is_none() => Ask::Get(0),
+                slot if slot < GROUPS && random.one_in(2) => Ask::Reach(slot),
+                slot => Ask::Get(slot),
+            },
             _ => Ask::Path(others[random.below(others.len())]),
         })
     }
@@ -326,8 +367,9 @@ impl Client {
     /// A read of what was just written.
     pub fn read_after(ask: Ask) -> Option<Ask> {
         match ask {
-            Ask::Put(slot, _) if (GROUPS..RECORDS).contains(&slot) => Some(Ask::Get(slot)),
-            Ask::Put(..) | Ask::Get(_) | Ask::Path(_) => None,
+            Ask::Put(SUBSCRIPTION | CREATED, _) => None,
+            Ask::Put(slot, _) => Some(Ask::Get(slot)),
+            Ask::Get(_) | Ask::Path(_) | Ask::Inside(..) | Ask::Reach(_) => None,
         }
     }
 
@@ -341,6 +383,9 @@ impl Client {
         let mut before = Vec::new();
         if let Ask::Put(slot, value) = ask {
             before.clone_from(&self.known[slot].may_be);
+            if slot == ALIAS {
+                self.last_alias = value.or(self.last_alias);
+            }
             let known = &mut self.known[slot];
             known.wanted = value;
             if !known.may_be.contains(&value) {
@@ -352,115 +397,13 @@ impl Client {
                 known.lease = Some(Lease { from: from.min(before), until: None });
             }
         }
-        self.open = Some(Open { ask, mad, tid, tries: 0, since: now, before, reign });
-    }
-
-    fn write(&self, ask: Ask, tid: u64, mad: &mut [u8; MAD_LEN]) {
-        match ask {
-            Ask::Put(slot, value) if slot < GROUPS => self.write_member(slot, value, tid, mad),
-            Ask::Put(SUBSCRIPTION, value) => Self::write_subscription(value, tid, mad),
-            Ask::Put(ALIAS, value) => self.write_alias(value, tid, mad),
-            Ask::Put(slot, value) => {
-                let method = if value.is_some() { Method::SET } else { Method::DELETE };
-                self.write_service(slot, method, value.unwrap_or(0), tid, mad);
-            }
-            Ask::Get(slot) => self.write_service(slot, Method::GET, 0, tid, mad),
-            Ask::Path(to) => {
-                let mask = path::DGID | path::SGID;
-                let data = request(mad, Method::GET, attribute::PATH_RECORD, tid, mask);
-                let mut to_gid = self.gid;
-                to_gid.0[8..].copy_from_slice(&to.0.to_be_bytes());
-                PathRecord::of_mut(data).set_dgid(to_gid).set_sgid(self.gid);
-            }
-        }
-    }
-
-    fn write_member(&self, slot: Slot, value: Value, tid: u64, mad: &mut [u8; MAD_LEN]) {
-        let named = mc::MGID | mc::PORT_GID | mc::JOIN_STATE;
-        if value.is_none() {
-            let data = request(mad, Method::DELETE, attribute::MC_MEMBER_RECORD, tid, named);
-            McMemberRecord::of_mut(data)
-                .set_mgid(mgid(slot))
-                .set_port_gid(self.gid)
-                .set_join_state(JoinState::FULL_MEMBER);
-            return;
-        }
-        let given = mc::QKEY | mc::MTU_SELECTOR | mc::MTU | mc::TCLASS | mc::RATE_SELECTOR;
-        let given = given | mc::RATE | mc::SL | mc::FLOW_LABEL | mc::PKEY | mc::SCOPE;
-        let data = request(mad, Method::SET, attribute::MC_MEMBER_RECORD, tid, named | given);
-        McMemberRecord::of_mut(data)
-            .set_mgid(mgid(slot))
-            .set_port_gid(self.gid)
-            .set_pkey(PKey::DEFAULT_FULL)
-            .set_join_state(JoinState::FULL_MEMBER)
-            .set_qkey(0x8001_0000)
-            .set_mtu_selector(Selector::Exactly)
-            .set_mtu(Mtu::B2048)
-            .set_rate_selector(Selector::Exactly)
-            .set_rate(Rate::Gbps10)
-            .set_scope(5);
-    }
-
-    fn write_subscription(value: Value, tid: u64, mad: &mut [u8; MAD_LEN]) {
-        let data = request(mad, Method::SET, AttributeId::INFORM_INFO, tid, ComponentMask(0));
-        InformInfo::of_mut(data)
-            .set_lid_range_begin(Lid(0xFFFF))
-            .set_is_generic(1)
-            .set_subscribe(value.is_some().into())
-            .set_inform_type(0xFFFF)
-            .set_trap_number(TrapNumber(64))
-            .set_qpn(if value.is_some() { Qpn(0) } else { Qpn::GSI })
-            .set_producer_type(ProducerType(0xFF_FFFF));
-    }
-
-    fn write_alias(&self, value: Value, tid: u64, mad: &mut [u8; MAD_LEN]) {
-        let method = if value.is_some() { Method::SET } else { Method::DELETE };
-        let mask = guid_info::LID | guid_info::BLOCK_NUM | guid_info::GUID_1;
-        let data = request(mad, method, attribute::GUID_INFO_RECORD, tid, mask);
-        let mut guids = [0; 64];
-        let alias = value.map_or(0, |value| self.alias(value).0);
-        guids[8 * ALIAS_INDEX..][..8].copy_from_slice(&alias.to_be_bytes());
-        GuidInfoRecord::of_mut(data).set_lid(self.lid).set_block_num(0).set_guid_info(guids);
-    }
-
-    fn alias(&self, value: u32) -> Guid {
-        Guid(ALIAS_BASE | (self.index as u64) << 32 | u64::from(value))
-    }
-
-    fn write_service(
-        &self,
-        slot: Slot,
-        method: Method,
-        value: u32,
-        tid: u64,
-        mad: &mut [u8; MAD_LEN],
-    ) {
-        let key = svc::SERVICE_ID | svc::SERVICE_GID | svc::SERVICE_PKEY;
-        let mask = match method {
-            Method::SET => key | svc::SERVICE_LEASE | svc::SERVICE_NAME,
-            _ => key,
-        };
-        let data = request(mad, method, attribute::SERVICE_RECORD, tid, mask);
-        let mut name = [0; 64];
-        name[..4].copy_from_slice(&value.to_be_bytes());
-        ServiceRecord::of_mut(data)
-            .set_service_id(self.service_id(slot))
-            .set_service_gid(self.gid)
-            .set_service_pkey(PKey::DEFAULT_FULL)
-            .set_service_lease(
-                slot.checked_sub(GROUPS + SERVICES).map_or(LEASE_INDEFINITE, |at| LEASES_S[at]),
-            )
-            .set_service_name(name);
-    }
-
-    fn service_id(&self, slot: Slot) -> u64 {
-        SERVICE_ID_BASE + (self.index as u64) * 256 + slot as u64
+        self.open = Some(Open { ask, mad, tid, tries: 0, since: now, before, reign, first: None });
     }
 
     /// What is registered in a slot, by the rows of a registry.
     pub fn value_in(&self, plane: &RegistryPlane, slot: Slot) -> Value {
-        if slot < GROUPS {
-            let rid = MulticastMemberRid { mgid: mgid(slot), port_gid: self.gid };
+        if slot < GROUPS || slot == CREATED {
+            let rid = MulticastMemberRid { mgid: self.mgid(slot)?, port_gid: self.gid };
             let member = plane.members.find(rid)?;
             return (member.join_state & 1 != 0).then_some(1);
         }
@@ -493,10 +436,25 @@ impl Client {
         let finding = match open.ask {
             Ask::Put(slot, value) => {
                 self.settle(context, &open, (slot, value), status);
+                if slot == CREATED {
+                    self.note_created(status, answer.data());
+                }
                 Finding::Fine
             }
-            Ask::Get(slot) => self.check(context, &open, slot, status, answer.data()),
-            Ask::Path(_) => Finding::Fine,
+            Ask::Get(slot) => {
+                let found = self.found(slot, answer.data());
+                self.check(context, &open, slot, status, found)
+            }
+            Ask::Reach(slot) => {
+                let record = PathRecord::of(answer.data());
+                let (mgid, lid) = (record.dgid(), record.dlid());
+                let found = match Some(mgid) == self.mgid(slot) && lid.is_multicast() {
+                    true => Ok(Some(1)),
+                    false => Err(format!("path to {mgid}, LID {lid}, in the answer of {slot}")),
+                };
+                self.check(context, &open, slot, status, found)
+            }
+            Ask::Path(_) | Ask::Inside(..) => Finding::Fine,
         };
         Some((open.ask, status, finding))
     }
@@ -533,42 +491,80 @@ impl Client {
         }
     }
 
+    /// The group whose MGID the SA chooses was created or left.
+    fn note_created(&mut self, status: Status, data: &[u8; DATA_LEN]) {
+        if self.known[CREATED].may_be == [None] {
+            self.created = None;
+        } else if status == Status::OK {
+            self.created = Some(McMemberRecord::of(data).mgid());
+        }
+    }
+
     fn check(
         &self,
         context: Context,
         open: &Open,
         slot: Slot,
         status: Status,
-        data: &[u8; DATA_LEN],
+        found: Result<Value, String>,
     ) -> Finding {
         let found = match status {
-            Status::OK => {
-                let record = ServiceRecord::of(data);
-                if record.service_id() != self.service_id(slot) {
-                    return Finding::Nonsense(format!("another service in the answer of {slot}"));
-                }
-                Some(value_of_name(&record.service_name()[..4]))
-            }
-            Status::SA_NO_RECORDS => None,
+            Status::OK => match found {
+                Ok(found) => found,
+                Err(what) => return Finding::Nonsense(what),
+            },
+            Status::SA_NO_RECORDS if slot != ALIAS => None,
             _ => return Finding::Fine,
         };
         let known = &self.known[slot];
         let is_current = context.calm_since.is_some_and(|since| open.since >= since)
             && open.since >= known.since + READ_AGE_MAX;
-        // The responder that answers a write has it in its tables.
-        let shows_write =
-            open.tries == 1 && known.source.is_some() && known.source == context.source;
-        let permitted = known.permitted(context.now);
+        // The responder that answers a write has it in its tables. It need not learn that a lease
+        // has ended.
+        let shows_write = open.tries == 1
+            && known.source.is_some()
+            && known.source == context.source
+            && !known.has_lapsed(context.now);
+        let mut permitted = known.permitted(context.now);
+        if context.has_moved && ends_with_port(slot) {
+            permitted.push(None);
+        }
         if (is_current || shows_write) && !permitted.contains(&found) {
             return Finding::Unexpected { slot, found, may_be: permitted };
         }
         Finding::Fine
     }
 
+    /// What is registered in a slot, by the record in an answer.
+    fn found(&self, slot: Slot, data: &[u8; DATA_LEN]) -> Result<Value, String> {
+        if slot < GROUPS || slot == CREATED {
+            let mgid = McMemberRecord::of(data).mgid();
+            return match self.mgid(slot) == Some(mgid) {
+                true => Ok(Some(1)),
+                false => Err(format!("group {mgid} in the answer of {slot}")),
+            };
+        }
+        if slot == ALIAS {
+            let record = GuidInfoRecord::of(data);
+            let guids = record.guid_info();
+            let alias =
+                guids[8 * ALIAS_INDEX..].first_chunk().map_or(0, |it| u64::from_be_bytes(*it));
+            return match record.lid() == self.lid {
+                true => Ok((alias != 0).then_some(alias as u32)),
+                false => Err(format!("GUIDs of LID {} in the answer", record.lid())),
+            };
+        }
+        let record = ServiceRecord::of(data);
+        match record.service_id() == self.service_id(slot) {
+            true => Ok(Some(value_of_name(&record.service_name()[..4]))),
+            false => Err(format!("another service in the answer of {slot}")),
+        }
+    }
+
     /// No answer came in time: whether to send again. If not, the request is given up.
     pub fn retry(&mut self, now: Instant, tid: u64) -> Option<bool> {
         let open = self.open.as_ref().filter(|open| open.tid == tid)?;
-        if open.tries < TRIES_MAX {
+        if open.tries < open.first.as_ref().map_or(TRIES_MAX, |_| repeats::TRIES_MAX) {
             return Some(true);
         }
         if let Ask::Put(slot, _) = open.ask {
@@ -593,7 +589,7 @@ pub const READ_AGE_MAX: Duration = Duration::from_millis(1500);
 
 /// Whether a slot has no values but 1.
 fn is_yes_or_no(slot: Slot) -> bool {
-    slot < GROUPS || slot == SUBSCRIPTION
+    slot < GROUPS || slot == SUBSCRIPTION || slot == CREATED
 }
 
 /// Whether what is registered in a slot ends when the port leaves the fabric.
@@ -618,10 +614,15 @@ impl Known {
 
     /// Forgets a registration whose lease has ended.
     fn end_lease(&mut self, now: Instant) {
-        if self.lease.is_some_and(|lease| lease.until.is_some_and(|until| now >= until)) {
+        if self.has_lapsed(now) {
             (self.may_be, self.wanted, self.lease) = (vec![None], None, None);
-            (self.is_asked, self.denied) = (false, None);
+            (self.is_asked, self.denied, self.source) = (false, None, None);
         }
+    }
+
+    /// Whether its lease has ended.
+    fn has_lapsed(&self, now: Instant) -> bool {
+        self.lease.is_some_and(|lease| lease.until.is_some_and(|until| now >= until))
     }
 
     /// Whether the client has something to do for this slot.
@@ -632,24 +633,6 @@ impl Known {
 
 fn value_of_name(name: &[u8]) -> u32 {
     name.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes))
-}
-
-fn mgid(slot: Slot) -> Gid {
-    let mut mgid = [0; 16];
-    mgid[..6].copy_from_slice(&[0xFF, 0x15, 0x40, 0x01, 0xFF, 0xFF]);
-    mgid[15] = slot as u8 + 1;
-    Gid(mgid)
-}
-
-fn request(
-    mad: &mut [u8; MAD_LEN],
-    method: Method,
-    attribute: ib_mad::wire::mad::AttributeId,
-    tid: u64,
-    mask: ComponentMask,
-) -> &mut [u8; DATA_LEN] {
-    SaMad::new(&mut *mad).write_request(method, attribute, tid, mask);
-    ib_mad::wire::field::part_mut::<{ ib_mad::wire::sa::HEADER_LEN }, _, _>(mad)
 }
 
 #[cfg(test)]
@@ -678,7 +661,7 @@ mod tests {
     }
 
     fn context(now: Instant, source: Option<Source>) -> Context {
-        Context { now, calm_since: None, reign: 0, source }
+        Context { now, calm_since: None, reign: 0, has_moved: false, source }
     }
 
     /// Sends a request and takes an answer with this status and the data of the request.
@@ -737,5 +720,51 @@ mod tests {
             client.handle_answer(Context { reign, ..context(now, None) }, &mad);
             assert_eq!(client.known[0].denied.is_some(), is_denial, "{tries} {reign}");
         }
+    }
+
+    #[test]
+    fn an_answer_may_be_lost_and_its_repeat_must_be_the_same() {
+        let (now, mut random) = (Instant::now(), Random::new(1, 0));
+        for (slot, data, moved, differs) in [
+            (0, 0, false, false),
+            (0, 1, false, true),
+            (0, 1, true, false),
+            (GROUPS, 1, true, true),
+        ] {
+            let mut client = client(now);
+            let here = Context { has_moved: moved, ..context(now, None) };
+            let mut arrives = |client: &mut Client, context, data| {
+                let mut mad = client.open.as_ref().unwrap().mad;
+                mad[MAD_LEN - 1] = data;
+                client.judge_arrival(context, &mad, true, &mut random)
+            };
+            loop {
+                client.begin(now, Ask::Put(slot, Some(1)), 0);
+                if arrives(&mut client, here, 0) == Arrival::Lost {
+                    break;
+                }
+            }
+            let later = Context { now: now + Duration::from_secs(8), reign: 1, ..here };
+            match arrives(&mut client, later, data) {
+                Arrival::Differs(_, is_others) => assert!(differs && is_others),
+                other => assert!(!differs && other == Arrival::Arrives, "{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_group_is_named_as_the_sa_named_it_until_it_is_left() {
+        let now = Instant::now();
+        let (mut client, here) = (client(now), context(now, None));
+        let made = Gid([0xFF; 16]);
+        client.begin(now, Ask::Put(CREATED, Some(1)), 0);
+        let mut mad = client.open.as_ref().unwrap().mad;
+        McMemberRecord::of_mut(SaMad::new(&mut mad).data_mut()).set_mgid(made);
+        client.handle_answer(here, &mad);
+        assert_eq!(client.mgid(CREATED), Some(made));
+        client.handle_reregister(now);
+        assert_eq!(client.known[CREATED].wanted, None, "it is left, since it is gone for others");
+        ask(&mut client, here, Ask::Put(CREATED, None), Status::SA_REQ_INVALID);
+        assert_eq!(client.mgid(CREATED), None);
     }
 }

@@ -38,6 +38,12 @@ pub struct Config {
     pub orders: bool,
     /// Whether clients subscribe to events, and have alias GUIDs.
     pub aliases: bool,
+    /// Whether a manager and a responder are killed at once.
+    pub kills_both: bool,
+    /// Whether clients create groups whose MGIDs the SA chooses.
+    pub creates: bool,
+    /// Whether answers to writes are lost, so that clients repeat requests that were granted.
+    pub loses_answers: bool,
     /// Whether each manager sets an M_Key of its own. Not where the fabric is split: see
     /// "Protect ports with M_Keys" in `docs/operating.md`.
     pub m_keys: bool,
@@ -97,6 +103,9 @@ impl Config {
             single_faults: true,
             orders: true,
             aliases: true,
+            kills_both: true,
+            creates: true,
+            loses_answers: true,
             m_keys: seed % 7 >= 4 && seed % 4 < 2,
             hangs: seed % 9 >= 6,
             isolates: seed % 11 >= 6 && (seed % 7 < 4 || seed % 4 >= 2),

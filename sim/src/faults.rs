@@ -6,7 +6,7 @@ use std::time::Duration;
 use fabric_sim::{Fabric, NodeIndex, Probability};
 use ib_mad::wire::attribute::NodeType;
 use ibsm::publish::Orders;
-use ibsm::runtime::ETCD_MEMBERS as MEMBERS;
+use ibsm::runtime::{ETCD_MEMBERS as MEMBERS, EtcdRefused};
 
 use crate::config::Config;
 use crate::disk::DiskFaults;
@@ -18,6 +18,8 @@ use crate::random::Random;
 pub enum Fault {
     /// A process is killed, and started again.
     Kill(Proc),
+    /// A manager and a responder are killed at once, and started again.
+    KillBoth(usize, usize),
     /// The power of a manager's host fails.
     PowerLoss(usize),
     /// A process is stopped, and goes on.
@@ -62,6 +64,8 @@ pub enum Fault {
     EtcdCut(usize),
     /// Requests of a manager to etcd, and answers, are lost.
     EtcdLossy(usize),
+    /// etcd refuses requests: its quota is used up, or managers may not use it.
+    EtcdRefuses(EtcdRefused),
     /// An operator's orders.
     Orders(usize, Orders),
 }
@@ -72,6 +76,7 @@ impl Fault {
     pub fn is_hard(&self) -> bool {
         match self {
             Self::Kill(_)
+            | Self::KillBoth(..)
             | Self::PowerLoss(_)
             | Self::Stop(_)
             | Self::Hang(_)
@@ -87,6 +92,7 @@ impl Fault {
             | Self::EtcdMember(_)
             | Self::EtcdCut(_)
             | Self::EtcdLossy(_)
+            | Self::EtcdRefuses(_)
             | Self::Disk(..) => true,
             Self::Stall(..)
             | Self::LossyFabric
@@ -103,6 +109,7 @@ impl Fault {
         matches!(
             self,
             Self::Kill(Proc::Manager(_))
+                | Self::KillBoth(..)
                 | Self::PowerLoss(_)
                 | Self::Stop(Proc::Manager(_))
                 | Self::OwnLink(_)
@@ -142,6 +149,7 @@ impl Fault {
         match self {
             Self::Kill(Proc::Manager(_)) => "manager killed",
             Self::Kill(Proc::Responder(_)) => "responder killed",
+            Self::KillBoth(..) => "manager and responder killed",
             Self::PowerLoss(_) => "power lost",
             Self::Stop(Proc::Manager(_)) => "manager stopped",
             Self::Stop(Proc::Responder(_)) => "responder stopped",
@@ -169,6 +177,8 @@ impl Fault {
             Self::EtcdMember(_) => "member of etcd down",
             Self::EtcdCut(_) => "manager cut off from etcd",
             Self::EtcdLossy(_) => "lossy network to etcd",
+            Self::EtcdRefuses(EtcdRefused::Writes) => "etcd full",
+            Self::EtcdRefuses(EtcdRefused::All) => "etcd denies access",
             Self::Orders(..) => "orders",
         }
     }
@@ -229,10 +239,12 @@ impl Adversary {
             if config.hangs && random.one_in(4) {
                 return Some(Fault::Hang(manager));
             }
-            return Some(match random.below(if config.own_ports { 5 } else { 3 }) {
+            return Some(match random.below(if config.own_ports { 6 } else { 4 }) {
                 0 => Fault::Kill(Proc::Manager(manager)),
                 1 => Fault::PowerLoss(manager),
                 2 => Fault::Stop(Proc::Manager(manager)),
+                3 if config.kills_both => Fault::KillBoth(manager, random.below(config.responders)),
+                3 => Fault::Kill(Proc::Manager(manager)),
                 _ => Fault::OwnLink(manager),
             });
         }
@@ -259,7 +271,7 @@ impl Adversary {
             index if index < managers => Proc::Manager(index),
             index => Proc::Responder(index - managers),
         };
-        match random.below(if config.etcd { 24 } else { 19 }) {
+        match random.below(if config.etcd { 26 } else { 19 }) {
             0..3 => Fault::Kill(process),
             3 => Fault::PowerLoss(manager),
             4..6 => Fault::Stop(process),
@@ -325,6 +337,8 @@ impl Adversary {
             }
             19 => Fault::EtcdDown,
             20..22 => Fault::EtcdCut(manager),
+            24 => Fault::EtcdRefuses(EtcdRefused::Writes),
+            25 => Fault::EtcdRefuses(EtcdRefused::All),
             _ => Fault::EtcdLossy(manager),
         }
     }

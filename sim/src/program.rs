@@ -22,6 +22,8 @@ const FIRST: u16 = 0x100;
 const MEMBERS_MAX: usize = 4;
 /// How long it waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long after an order was given or answered last it is in force.
+const IN_FORCE: Duration = Duration::from_secs(6);
 /// Time between two orders.
 pub const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
 
@@ -43,6 +45,15 @@ struct Known {
     /// What it may be like, by the answers so far; one if it is certain.
     may_be: Vec<Value>,
     wanted: Value,
+    /// The last value that was wanted, and when an order was given or answered last.
+    last: u32,
+    since: Option<Instant>,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self { may_be: vec![None], wanted: None, last: 0, since: None }
+    }
 }
 
 /// The program.
@@ -62,7 +73,7 @@ impl Program {
     /// A program that has made no partition.
     pub fn new(seed: u64, ports: Vec<Guid>) -> Self {
         Self {
-            known: vec![Known { may_be: vec![None], wanted: None }; PARTITIONS],
+            known: vec![Known::default(); PARTITIONS],
             open: None,
             next_value: 0,
             random: Random::new(seed, 3),
@@ -128,6 +139,8 @@ impl Program {
             return;
         };
         let known = &mut self.known[slot];
+        known.since = Some(now);
+        known.last = known.wanted.unwrap_or(known.last);
         let (value, before) = (known.wanted, known.may_be.clone());
         if !known.may_be.contains(&value) {
             known.may_be.push(value);
@@ -148,6 +161,7 @@ impl Program {
         let answer = open.given.poll().or(unknown)?;
         let Open { slot, value, before, .. } = self.open.take()?;
         let known = &mut self.known[slot];
+        known.since = Some(now);
         match answer {
             Ok(_) => known.may_be = vec![value],
             Err(OrderFailure::Unknown) => {}
@@ -156,6 +170,26 @@ impl Program {
         }
         self.totals[usize::from(answer.is_err())] += 1;
         Some(format!("order {value:?} of partition {slot}: {answer:?}"))
+    }
+
+    /// A port for which to ask for a path from `port` in a partition that both are in, or were, or
+    /// else for `other`.
+    pub fn member_beside(&mut self, port: Guid, other: Guid) -> (Guid, PKey) {
+        let slot = self.random.below(PARTITIONS);
+        let members: Vec<Guid> = self.members(self.known[slot].last).collect();
+        let beside = members.contains(&port).then(|| members[self.random.below(members.len())]);
+        (beside.unwrap_or(other), PKey(pkey(slot).0 | 0x8000))
+    }
+
+    /// Whether two ports are full members of a partition, if no order about it was given for some
+    /// time; `asked`: when that was asked.
+    pub fn joins(&self, key: PKey, ports: [Guid; 2], asked: Instant) -> Option<bool> {
+        let known = self.known.get(usize::from((key.0 & 0x7FFF).wrapping_sub(FIRST)))?;
+        let is_in_force = known.since.is_none_or(|since| asked >= since + IN_FORCE);
+        let [value] = known.may_be[..] else { return None };
+        let members = value.into_iter().flat_map(|value| self.members(value));
+        let members: BTreeSet<Guid> = members.collect();
+        is_in_force.then(|| ports.iter().all(|port| members.contains(port)))
     }
 
     /// Compares what was granted with what is registered.
@@ -173,12 +207,13 @@ impl Program {
     }
 
     /// What was granted may be lost: what is registered counts.
-    pub fn accept(&mut self, plane: &RegistryPlane) {
+    pub fn accept(&mut self, now: Instant, plane: &RegistryPlane) {
         for slot in 0..PARTITIONS {
             if let Ok(found) = self.value_in(plane, slot)
                 && !self.known[slot].may_be.contains(&found)
             {
                 self.known[slot].may_be.push(found);
+                self.known[slot].since = Some(now);
             }
         }
     }
@@ -211,4 +246,27 @@ fn pkey(slot: usize) -> PKey {
 
 fn member(guid: Guid) -> WantedMember {
     WantedMember { guid, full: true, limited: false, first: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_joined_once_an_order_has_been_in_force_for_a_while() {
+        let ports: Vec<Guid> = (1..=8).map(Guid).collect();
+        let (now, mut program) = (Instant::now(), Program::new(1, ports.clone()));
+        let key = PKey(FIRST | 0x8000);
+        let joins =
+            |program: &Program, after| program.joins(key, [ports[1], ports[2]], now + after);
+        assert_eq!(joins(&program, Duration::ZERO), Some(false), "no order was given");
+        let known = Known { may_be: vec![Some(1)], wanted: Some(1), last: 1, since: Some(now) };
+        program.known[0] = known;
+        assert_eq!(joins(&program, IN_FORCE - Duration::from_millis(1)), None);
+        assert_eq!(joins(&program, IN_FORCE), Some(true));
+        assert_eq!(program.joins(key, [ports[0], ports[1]], now + IN_FORCE), Some(false));
+        assert_eq!(program.joins(PKey(0xFFFF), [ports[1], ports[2]], now + IN_FORCE), None);
+        program.known[0].may_be.push(None);
+        assert_eq!(joins(&program, IN_FORCE), None, "an order has no answer");
+    }
 }

@@ -229,6 +229,19 @@ impl Responder {
         self.lanes[self.own].serving.as_ref()
     }
 
+    /// Whether a lane serves this version of a manager and passes writes on to it; `own`: requests
+    /// at its own port, too.
+    pub fn follows(&self, manager: usize, version: Version, own: bool) -> bool {
+        let mut lanes = self.lanes.iter().enumerate();
+        lanes.any(|(index, lane)| {
+            let serving = lane.serving.as_ref().map(|snapshot| snapshot.version());
+            lane.upstream == Some(manager)
+                && matches!(lane.writes, Some((_, true)))
+                && serving == Some(version)
+                && (!own || index == self.own)
+        })
+    }
+
     /// State for people.
     pub fn describe(&self) -> String {
         let lanes = self.lanes.iter().map(|lane| {

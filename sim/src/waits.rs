@@ -9,11 +9,14 @@ use crate::config::Config;
 use crate::faults::Fault;
 use crate::net::Proc;
 
-/// What a takeover takes once the master counts as gone: a sweep, the questions to responders, and
-/// the first repeat of a request after it.
-const TAKEOVER: Duration = Duration::from_secs(15);
-/// How much longer the fence in etcd is held by a manager that was killed.
+/// What a takeover takes once the master counts as gone: a sweep, the questions to responders, a
+/// handover, and the first repeat of a request after it.
+const TAKEOVER: Duration = Duration::from_secs(9);
+/// For how long the fence in etcd is held by a manager that was killed.
 const FENCE: Duration = Duration::from_secs(4);
+/// What a takeover takes once the master counts as gone and the fence is free: no responder is
+/// asked.
+const SHARED: Duration = Duration::from_secs(5);
 /// How long a manager may hang before it gives up prolonging the fence's lease.
 const HANG: Duration = Duration::from_secs(5);
 /// Until another member of etcd answers, and the next request of a client.
@@ -33,12 +36,15 @@ pub fn leaves_responders(fault: &Fault) -> bool {
 /// The longest wait that is permitted while `fault` fails alone, for the time `lasts`.
 pub fn limit(config: &Config, settings: &Settings, fault: &Fault, lasts: Duration) -> Duration {
     let polls = settings.sminfo_polling_timeout * settings.polling_retry_number;
-    let takeover = Duration::from_millis(polls.into()) + TAKEOVER;
+    let polls = Duration::from_millis(polls.into());
+    let takeover = polls + TAKEOVER;
     match fault {
         Fault::EtcdMember(_) => NEXT_MEMBER,
         Fault::Hang(_) if config.etcd => takeover + FENCE + HANG,
         Fault::Hang(_) if config.managers > 1 => takeover,
-        _ if fault.may_change_master() && config.etcd => takeover + FENCE,
+        // The master gives the fence back when it has heard nothing for so long, or goes on.
+        Fault::OwnLink(_) | Fault::Stop(Proc::Manager(_)) if config.etcd => takeover + FENCE,
+        _ if fault.may_change_master() && config.etcd => polls.max(FENCE) + SHARED,
         _ if fault.may_change_master() && config.managers > 1 => takeover,
         _ => lasts + takeover,
     }
@@ -55,7 +61,7 @@ mod tests {
         let limit = |config: &Config, fault| limit(config, &settings, &fault, away);
         let kill = || Fault::Kill(Proc::Manager(0));
         assert!(limit(&config, kill()) < Duration::from_secs(60));
-        assert!(limit(&Config { etcd: true, ..config.clone() }, kill()) > limit(&config, kill()));
+        assert!(limit(&Config { etcd: true, ..config.clone() }, kill()) < Duration::from_secs(60));
         assert!(limit(&Config { managers: 1, ..config.clone() }, kill()) > away);
         assert!(limit(&config, Fault::EtcdDown) > away);
         let etcd = Config { etcd: true, ..config.clone() };

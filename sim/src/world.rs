@@ -2,6 +2,7 @@
 //! and what clients ask; `paths` and `statuses` what they may be answered; `processes` how
 //! processes run, start, end and fail; `episode` when, and what must hold then.
 
+mod calm;
 mod episode;
 mod paths;
 mod processes;
@@ -21,7 +22,7 @@ use ibsm::runtime::{EtcdLink, EtcdModel};
 use sa_proto::snapshot::{RegistryVersion, Session, Snapshot};
 use sm_config::Settings;
 
-use crate::client::{Client, PLAIN_SLOTS, SLOTS, Source};
+use crate::client::{Client, NAMED_SLOTS, PLAIN_SLOTS, SLOTS, Source};
 use crate::config::{Config, Plant};
 use crate::disk::Disk;
 use crate::faults::{Adversary, Fault};
@@ -80,6 +81,8 @@ struct Place<P> {
     starts: u64,
     /// The session that it published in last.
     session: Option<Session>,
+    /// The epoch that must be on its disk.
+    saved_epoch: u64,
     /// The session in which it could acknowledge writes last.
     acknowledging: Option<Session>,
     /// Packets that arrived while it was stopped.
@@ -98,6 +101,7 @@ impl<P> Place<P> {
             due: None,
             starts: 0,
             session: None,
+            saved_epoch: 0,
             acknowledging: None,
             queue: Vec::new(),
             turns: (None, 0),
@@ -156,6 +160,8 @@ pub struct World {
     spares: Vec<(NodeIndex, bool)>,
     /// What fails at present.
     episode: Episode,
+    /// Chooses which answers are lost.
+    losses: Random,
     /// Ports of clients, for path queries.
     ports: Vec<Guid>,
     adversary: Adversary,
@@ -168,6 +174,8 @@ pub struct World {
     invents: bool,
     /// Since when everything is current, and nothing fails that could change that.
     calm_since: Option<Instant>,
+    /// When to look next whether that is so again.
+    calm_due: Instant,
     /// Where answers under way come from, by TransactionID.
     sources: BTreeMap<u64, Source>,
     /// The manager that became master last, and how often another one did.
@@ -178,6 +186,8 @@ pub struct World {
     departed: BTreeMap<Guid, Instant>,
     /// Whether the fabric was split since then, or two managers acknowledged writes at once.
     was_split: bool,
+    /// When the host of a manager got its link to the fabric back last.
+    joined: Option<Instant>,
     /// What masters that acknowledged had on disk, and since when, as far as standbys that are in
     /// step must have it.
     acknowledged: VecDeque<(Instant, RegistryVersion)>,
@@ -284,7 +294,11 @@ impl World {
             let guid = guid_of(&fabric, node)?;
             let gid = Gid::new(SUBNET_PREFIX_DEFAULT, guid);
             let mut client = Client::new(index, endpoint, guid, gid, now);
-            client.slots = if config.aliases { SLOTS } else { PLAIN_SLOTS };
+            client.slots = match config.aliases {
+                true if config.creates => SLOTS,
+                true => NAMED_SLOTS,
+                false => PLAIN_SLOTS,
+            };
             clients.push(client);
         }
         let used: BTreeSet<_> = taken.iter().chain(&free).copied().collect();
@@ -325,6 +339,7 @@ impl World {
             responder_hosts,
             spares,
             episode: Episode::default(),
+            losses: Random::new(seed, 4),
             ports,
             adversary: Adversary::new(seed),
             oracle: Oracle::default(),
@@ -332,11 +347,13 @@ impl World {
             deliveries: Vec::new(),
             invents: true,
             calm_since: None,
+            calm_due: now,
             sources: BTreeMap::new(),
             reign: (0, 0),
             has_moved: false,
             departed: BTreeMap::new(),
             was_split: false,
+            joined: None,
             acknowledged: VecDeque::new(),
             has_stepped: vec![false; config.managers],
             kept: vec![(None, now); config.responders],
@@ -478,6 +495,7 @@ impl World {
             }
         }
         self.collect_net();
+        self.look_for_calm();
         Ok(())
     }
 

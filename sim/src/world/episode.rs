@@ -23,6 +23,11 @@ use crate::waits;
 /// and some time for its answer.
 const IN_STEP_MAX: Duration = Duration::from_secs(3);
 
+/// For how long a manager vouches for its mastership, at most.
+const VOUCHED_MAX: Duration = Duration::from_secs(4);
+/// How long clients go on after a fault that may have changed the master: until that leads again.
+const RETURN: Duration = Duration::from_secs(10);
+
 /// What an episode consists of.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Episode {
@@ -69,8 +74,14 @@ impl World {
                 self.schedule(at, Event::Fault);
             }
             self.run_until(end, |_| false)?;
-            if let Some((Fault::Hang(_), lasts)) = self.episode.fault {
-                let end = self.now() + lasts;
+            // Until it is over, and its master has returned.
+            let over = self.episode.fault.as_ref().and_then(|(fault, lasts)| match fault {
+                Fault::Hang(_) => Some(*lasts),
+                _ if fault.may_change_master() => Some(*lasts + RETURN),
+                _ => None,
+            });
+            if let Some(over) = over {
+                let end = self.now() + over;
                 self.run_until(end, |_| false)?;
             }
             self.note(format_args!("episode {episode}: faults end"));
@@ -204,7 +215,7 @@ impl World {
             self.program.check(&plane).map_err(Violation).map_err(at)?;
         }
         if incomplete {
-            self.program.accept(&plane);
+            self.program.accept(now, &plane);
             self.clients.iter_mut().for_each(|client| client.handle_return(&plane));
         }
         let hosts = self.client_hosts.iter().chain(&self.responder_hosts).copied();
@@ -250,7 +261,12 @@ impl World {
         // With etcd, one that lost the fence learns it with its next commit, which fails.
         let is_permitted = match self.etcd {
             Some(_) => !self.episode.fault.as_ref().is_some_and(changes),
-            None => self.was_split,
+            // One that is cut off from the fabric alone may have been elected just before.
+            None => {
+                let now = self.now();
+                let was_apart = self.joined.is_some_and(|joined| now < joined + VOUCHED_MAX);
+                self.was_split || was_apart || self.is_split()
+            }
         };
         if is_permitted {
             return Ok(());
@@ -276,7 +292,8 @@ impl World {
     /// A standby that says to be in step must have what was acknowledged a while ago.
     pub(super) fn check_in_step(&mut self, index: usize) -> Result<(), Violation> {
         let now = self.now();
-        if self.etcd.is_some() || self.was_split {
+        // Otherwise what was acknowledged may be lost, as documented.
+        if self.etcd.is_some() || self.was_split || self.had_incomplete_takeover() {
             return Ok(());
         }
         let Some(&(at, held)) = self.acknowledged.front() else { return Ok(()) };
@@ -284,7 +301,9 @@ impl World {
         let own = manager.held();
         // One that cannot read its disk any more has no contact from then on.
         let is_unreadable = manager.stored().is_none();
-        if now < at + IN_STEP_MAX || own >= held || is_unreadable || manager.is_publishing() {
+        // One whose service loop hangs says nothing.
+        let says_nothing = is_unreadable || manager.hangs() || manager.is_publishing();
+        if now < at + IN_STEP_MAX || own >= held || says_nothing {
             return Ok(());
         }
         if manager.is_in_step() {

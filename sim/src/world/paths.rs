@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ib_mad::types::{Gid, Guid, Lid, SUBNET_PREFIX_DEFAULT};
+use ib_mad::types::{Gid, Lid, SUBNET_PREFIX_DEFAULT};
 use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::attribute::PortState;
 use ib_mad::wire::mad::Status;
@@ -10,6 +10,7 @@ use ib_mad::wire::record::PathRecord;
 use ib_mad::wire::sa::{DATA_LEN, SaMad};
 
 use super::World;
+use crate::client::{ALIAS_BASE, Ask};
 use crate::violation::Violation;
 
 /// How long paths to a port that has left the fabric may be answered: until a sweep finds it, whose
@@ -49,7 +50,7 @@ impl Expected {
             }
         }
         match self.exists {
-            Some(false) => Err("a path to a port that left the fabric long ago".to_owned()),
+            Some(false) => Err("a path to what is not there".to_owned()),
             _ => Ok(()),
         }
     }
@@ -69,22 +70,39 @@ impl World {
         }
     }
 
-    /// Judges the answer to a query for a path that a client sent first at `asked`.
+    /// Judges the answer to a query, if it is one for a path to a port, that a client sent first at
+    /// `asked`.
     pub(super) fn check_path(
         &self,
         client: usize,
-        to: Guid,
+        ask: Ask,
         asked: Instant,
         mad: &[u8; MAD_LEN],
     ) -> Result<(), Violation> {
+        let (to, pkey) = match ask {
+            Ask::Path(to) => (to, None),
+            Ask::Inside(to, pkey) => (to, Some(pkey)),
+            Ask::Put(..) | Ask::Get(_) | Ask::Reach(_) => return Ok(()),
+        };
         let of = &self.clients[client];
+        let owner = self.clients.iter().find(|owner| owner.last_alias() == Some(to));
+        if owner.is_none() && to.0 & ALIAS_BASE == ALIAS_BASE {
+            // It was replaced meanwhile.
+            return Ok(());
+        }
+        let has_alias = owner.map_or(Some(true), |owner| owner.has_alias(to, asked));
+        let port = owner.map_or(to, |owner| owner.guid);
         let is_calm = self.calm_since.is_some_and(|since| asked >= since);
-        let has_left = self.departed.get(&to).is_some_and(|since| asked >= *since + DEPARTURE_MAX);
+        let has_left =
+            self.departed.get(&port).is_some_and(|since| asked >= *since + DEPARTURE_MAX);
         let expected = Expected {
             gids: [of.gid, Gid::new(SUBNET_PREFIX_DEFAULT, to)],
-            lids: [of.guid, to].map(|guid| self.oracle.lid(guid)),
+            lids: [of.guid, port].map(|guid| self.oracle.lid(guid)),
             exists: match is_calm {
-                true if !self.has_moved => Some(true),
+                true if !self.has_moved => match pkey {
+                    Some(pkey) => self.program.joins(pkey, [of.guid, to], asked),
+                    None => has_alias,
+                },
                 true if has_left => Some(false),
                 _ => None,
             },
@@ -92,7 +110,7 @@ impl World {
         let answer = SaMad::new(mad);
         expected
             .judge(answer.header().status(), answer.data())
-            .map_err(|what| Violation(format!("client {client} asked for a path to {to}: {what}")))
+            .map_err(|what| Violation(format!("client {client} asked {ask:?}: {what}")))
     }
 }
 

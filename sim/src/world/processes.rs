@@ -86,6 +86,10 @@ impl World {
         let begins = published.iter().any(|(version, _)| place.session != Some(version.session));
         if let Some((version, _)) = published.last() {
             place.session = Some(version.session);
+            // With etcd a session is possible whose epoch cannot be saved here.
+            let saved =
+                if self.etcd.is_some() { self.disks[index].saved_epoch() } else { u64::MAX };
+            place.saved_epoch = version.session.epoch.min(saved);
         }
         for (version, checksum) in published {
             self.note(format_args!("manager {index} publishes {version}"));
@@ -129,6 +133,7 @@ impl World {
         if let Some((fault, _)) = &self.episode.fault
             && incomplete
             && fault.may_change_master()
+            && (!matches!(fault, Fault::KillBoth(..)) || self.config.sync)
         {
             return Err(Violation(format!(
                 "manager {index} has all clients asked, and only {fault:?} failed"
@@ -193,11 +198,10 @@ impl World {
         match process {
             Proc::Manager(index) => {
                 let place = &mut self.managers[index];
-                let epoch = place.session.map_or(0, |session| session.epoch);
-                let saved = self.disks[index].saved_epoch();
+                let (epoch, saved) = (place.saved_epoch, self.disks[index].saved_epoch());
                 if saved < epoch {
                     return Err(Violation(format!(
-                        "manager {index} has led in epoch {epoch}, and finds {saved} on its disk"
+                        "manager {index} has saved epoch {epoch}, and finds {saved} on its disk"
                     )));
                 }
                 place.starts += 1;
@@ -424,6 +428,10 @@ impl World {
         }
         match fault.clone() {
             Fault::Kill(process) => return self.kill(process, lasts),
+            Fault::KillBoth(manager, responder) => {
+                self.kill(Proc::Responder(responder), lasts);
+                return self.kill(Proc::Manager(manager), lasts);
+            }
             Fault::PowerLoss(index) => return self.lose_power(index, lasts),
             Fault::Stop(process) => {
                 if self.is_running(process) {
@@ -490,7 +498,11 @@ impl World {
                     self.schedule(now + after, Event::Blackout(index));
                 }
             }
-            Fault::EtcdDown | Fault::EtcdMember(_) | Fault::EtcdCut(_) | Fault::EtcdLossy(_) => {
+            Fault::EtcdDown
+            | Fault::EtcdMember(_)
+            | Fault::EtcdCut(_)
+            | Fault::EtcdLossy(_)
+            | Fault::EtcdRefuses(_) => {
                 self.set_etcd(&fault, true);
             }
             Fault::WallClock(index, seconds) => {
@@ -527,16 +539,22 @@ impl World {
                 }
             }
             Fault::OwnLink(index) => {
+                self.joined = Some(now);
                 let _ = self.fabric.link_up(now, self.setups[*index].host, 1);
             }
             Fault::Isolated(index) => {
+                self.joined = Some(now);
                 let _ = self.fabric.link_up(now, self.setups[*index].host, 1);
                 self.set_parts(&[Proc::Manager(*index)], false);
                 self.set_etcd(&Fault::EtcdCut(*index), false);
             }
             Fault::Node(node) => _ = self.fabric.node_up(now, *node),
             Fault::Disk(index, _) => self.disks[*index].set_faults(Default::default()),
-            Fault::EtcdDown | Fault::EtcdMember(_) | Fault::EtcdCut(_) | Fault::EtcdLossy(_) => {
+            Fault::EtcdDown
+            | Fault::EtcdMember(_)
+            | Fault::EtcdCut(_)
+            | Fault::EtcdLossy(_)
+            | Fault::EtcdRefuses(_) => {
                 self.set_etcd(fault, false);
             }
             Fault::LossyFabric => self.adversary.set_loss(&mut self.fabric, false),
@@ -546,6 +564,7 @@ impl World {
             Fault::LossyDatagrams => self.net.datagram_loss = 0,
             Fault::WallClock(..)
             | Fault::Kill(_)
+            | Fault::KillBoth(..)
             | Fault::PowerLoss(_)
             | Fault::Stop(_)
             | Fault::Host(_)
@@ -574,6 +593,9 @@ impl World {
             Fault::EtcdDown => self.etcd.iter().for_each(|model| model.set_down(fails)),
             Fault::EtcdMember(index) => {
                 self.etcd.iter().for_each(|model| model.set_member_down(index, fails));
+            }
+            Fault::EtcdRefuses(what) => {
+                self.etcd.iter().for_each(|model| model.set_refuses(fails.then_some(what)));
             }
             Fault::EtcdCut(index) => link(index).into_iter().for_each(|link| link.set_cut(fails)),
             Fault::EtcdLossy(index) => {
@@ -607,7 +629,7 @@ impl World {
     }
 
     /// Whether a manager cannot reach another one through the fabric.
-    fn is_split(&self) -> bool {
+    pub(super) fn is_split(&self) -> bool {
         let mut reached = BTreeSet::from([self.setups[0].host]);
         let mut open: Vec<_> = reached.iter().copied().collect();
         while let Some(node) = open.pop() {

@@ -11,7 +11,10 @@ use crate::violation::Violation;
 fn permits(ask: Ask, status: Status, may_refuse: bool, may_be_gone: bool) -> bool {
     match ask {
         _ if status == Status::OK || status == Status::BUSY => true,
-        Ask::Get(_) | Ask::Path(_) => status == Status::SA_NO_RECORDS,
+        Ask::Get(_) | Ask::Path(_) | Ask::Inside(..) | Ask::Reach(_) => {
+            // Without its registry a manager has queries for registrations refused.
+            status == Status::SA_NO_RECORDS || (may_refuse && status == Status::SA_NO_RESOURCES)
+        }
         // What is not there need not be withdrawn.
         Ask::Put(_, None) if status == Status::SA_NO_RECORDS => true,
         Ask::Put(_, None) if status == Status::SA_REQ_INVALID => true,
@@ -52,5 +55,7 @@ mod tests {
         assert!(refused(Status::BUSY, false, false));
         assert!(permits(Ask::Put(0, None), Status::SA_REQ_INVALID, false, false));
         assert!(!permits(Ask::Get(0), Status::SA_REQ_INVALID, true, true));
+        assert!(permits(Ask::Get(0), Status::SA_NO_RESOURCES, true, false));
+        assert!(!permits(Ask::Get(0), Status::SA_NO_RESOURCES, false, true));
     }
 }

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use fabric_sim::{Delivery, Endpoint};
 use ib_mad::transport::Packet;
-use ib_mad::types::Lid;
+use ib_mad::types::{Guid, Lid};
+use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::sa::SaMad;
 
 use super::{Event, World};
-use crate::client::{ANSWER_TIME, Ask, Client, Context, OWN_PORT_TRIES, TID_MASK};
+use crate::client::{ANSWER_TIME, Arrival, Ask, Client, Context, OWN_PORT_TRIES, TID_MASK};
+use crate::faults::Fault;
 use crate::net::{Message, NetEvent, Proc, Received};
 use crate::oracle::Oracle;
 use crate::responder::Responder;
@@ -141,8 +143,12 @@ impl World {
             now: self.now(),
             calm_since: self.calm_since,
             reign: self.reign.1,
+            has_moved: self.has_moved,
             source: self.sources.remove(&tid),
         };
+        if !self.arrives(index, context, &packet.mad)? {
+            return Ok(());
+        }
         let asked = self.clients[index].open.as_ref().map(|open| open.since);
         let answered = self.clients[index].handle_answer(context, &packet.mad);
         let Some((ask, status, finding)) = answered else { return Ok(()) };
@@ -150,8 +156,8 @@ impl World {
         self.oracle.note_answer(status);
         Oracle::check_finding(index, &finding)?;
         self.check_status(index, ask, status)?;
-        if let (Ask::Path(to), Some(asked)) = (ask, asked) {
-            self.check_path(index, to, asked, &packet.mad)?;
+        if let Some(asked) = asked {
+            self.check_path(index, ask, asked, &packet.mad)?;
         }
         if let Some(read) = Client::read_after(ask)
             && self.invents
@@ -160,6 +166,40 @@ impl World {
             self.begin(index, read);
         }
         Ok(())
+    }
+
+    /// Whether an answer arrives that the fabric delivers. Fails if a repeat has another answer
+    /// than the first.
+    fn arrives(
+        &mut self,
+        index: usize,
+        context: Context,
+        mad: &[u8; MAD_LEN],
+    ) -> Result<bool, Violation> {
+        let loses = self.config.loses_answers && self.invents;
+        match self.clients[index].judge_arrival(context, mad, loses, &mut self.losses) {
+            Arrival::Arrives => Ok(true),
+            Arrival::Lost => {
+                self.note(format_args!("client {index} does not get the answer"));
+                Ok(false)
+            }
+            Arrival::Differs(what, is_others) if self.must_repeat(is_others) => {
+                Err(Violation(format!("client {index}: {what}")))
+            }
+            Arrival::Differs(..) => Ok(true),
+        }
+    }
+
+    /// Whether a repeat must have the first answer, which another manager has given if `is_others`.
+    fn must_repeat(&self, is_others: bool) -> bool {
+        if self.etcd.is_some() {
+            return true;
+        }
+        // Where another manager takes over, it knows all outcomes if writes waited for it.
+        let changes = |(fault, _): &(Fault, Duration)| fault.may_change_master();
+        let was_awaited = self.config.sync && self.episode.fault.as_ref().is_some_and(changes);
+        let is_whole = !self.episode.disk_failed && !self.was_split;
+        is_whole && !self.had_incomplete_takeover() && (!is_others || was_awaited)
     }
 
     fn client_at(&self, endpoint: Endpoint) -> Option<usize> {
@@ -181,8 +221,27 @@ impl World {
             return;
         }
         let ask = client.next_ask(now, &mut self.random, self.invents, &self.ports);
+        let ask = match ask {
+            Some(Ask::Path(to)) => Some(self.varied(index, to)),
+            other => other,
+        };
         if let Some(ask) = ask {
             self.begin(index, ask);
+        }
+    }
+
+    /// A query for a path to a port: by its GUID, by an alias of it, or in a partition.
+    fn varied(&mut self, index: usize, to: Guid) -> Ask {
+        match self.losses.below(3) {
+            0 if self.config.aliases => {
+                let owner = self.clients.iter().find(|client| client.guid == to);
+                Ask::Path(owner.and_then(Client::last_alias).unwrap_or(to))
+            }
+            1 if self.config.orders => {
+                let (to, pkey) = self.program.member_beside(self.clients[index].guid, to);
+                Ask::Inside(to, pkey)
+            }
+            _ => Ask::Path(to),
         }
     }
 
