@@ -66,6 +66,8 @@ struct State {
     draft: Option<(String, bool)>,
     /// Whether the file with the epoch was a synced draft.
     is_epoch_synced: bool,
+    /// With a store that managers share: epochs that could not be saved.
+    unsaved_epochs: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -91,6 +93,11 @@ impl Disk {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Managers share a store: an epoch need not be saved.
+    pub fn set_beside_shared_store(&self) {
+        self.state().unsaved_epochs = Some(0);
     }
 
     /// Changes what fails.
@@ -334,6 +341,13 @@ impl Epochs for Disk {
         state.before.entry(EPOCH.to_owned()).or_insert(before);
         state.is_epoch_synced = is_synced;
         Ok(())
+    }
+
+    fn random(&self) -> Option<u64> {
+        let mut state = self.state();
+        let unsaved = state.unsaved_epochs.as_mut()?;
+        *unsaved += 1;
+        Some(unsaved.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32)
     }
 
     fn sync_directory(&self) -> io::Result<()> {

@@ -40,20 +40,27 @@ const UPKEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Turns at one instant after which a responder that always has more to do counts as stuck.
 const TURNS_MAX: usize = 1000;
 
-/// The transport of a worker: two queues.
+/// The transport of a worker: two queues. A read may end before the batch is full or all that
+/// waits is read, as with sockets.
 #[derive(Clone, Debug, Default)]
-struct Queues(Arc<Mutex<(VecDeque<Packet>, Vec<Packet>)>>);
+struct Queues {
+    both: Arc<Mutex<(VecDeque<Packet>, Vec<Packet>)>>,
+    /// Selects how many packets a read yields.
+    dice: u64,
+}
 
 impl Queues {
     fn with<T>(&self, act: impl FnOnce(&mut (VecDeque<Packet>, Vec<Packet>)) -> T) -> T {
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.both.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Transport for Queues {
     fn receive(&mut self, batch: &mut [Packet]) -> io::Result<usize> {
+        self.dice = self.dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let most = 1 + (self.dice >> 33) as usize % batch.len().max(1);
         Ok(self.with(|(arrived, _)| {
-            let count = batch.len().min(arrived.len());
+            let count = most.min(batch.len()).min(arrived.len());
             for (place, packet) in batch.iter_mut().zip(arrived.drain(..count)) {
                 *place = packet;
             }

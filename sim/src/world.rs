@@ -365,8 +365,15 @@ impl World {
         };
         let syncs = this.config.plant != Some(Plant::NoSync);
         // So that the log is folded often in some runs, and hardly ever in others.
+        let is_shared = this.config.etcd;
         let clocks = this.managers.iter().map(|place| place.clock.clone());
-        let disks = clocks.map(|clock| Disk::new(syncs, 512 << random.below(12), clock));
+        let disks = clocks.map(|clock| {
+            let disk = Disk::new(syncs, 512 << random.below(12), clock);
+            if is_shared {
+                disk.set_beside_shared_store();
+            }
+            disk
+        });
         this.disks = disks.collect();
         for index in 0..this.config.managers {
             this.schedule(
