@@ -33,8 +33,17 @@ impl Etcd {
         Self::start_in(&directory)
     }
 
+    /// The same, each with room for so many bytes.
+    pub fn start_with_quota(bytes: usize) -> Option<Self> {
+        Self::start_as(&std::env::temp_dir(), &[format!("--quota-backend-bytes={bytes}")])
+    }
+
     /// The same with their data below this directory.
     pub fn start_in(directory: &Path) -> Option<Self> {
+        Self::start_as(directory, &[])
+    }
+
+    fn start_as(directory: &Path, options: &[String]) -> Option<Self> {
         if !can_interoperate_with("etcd") {
             return None;
         }
@@ -47,7 +56,7 @@ impl Etcd {
         let all = all.collect::<Vec<_>>().join(",");
         let arguments = (0..MEMBERS).map(|at| {
             let (client, peer, door) = (clients[at], peers[at], doors[at]);
-            vec![
+            let mut argv = vec![
                 "etcd".to_owned(),
                 format!("--name=m{at}"),
                 format!("--data-dir={}", data.path().join(format!("m{at}")).display()),
@@ -57,7 +66,9 @@ impl Etcd {
                 format!("--initial-advertise-peer-urls=http://{door}"),
                 format!("--initial-cluster={all}"),
                 "--log-level=error".to_owned(),
-            ]
+            ];
+            argv.extend_from_slice(options);
+            argv
         });
         let arguments = arguments.collect();
         let sandbox = Sandbox::new("etcd");
@@ -83,7 +94,7 @@ impl Etcd {
     pub fn leader(&self) -> Option<usize> {
         let number = |value: &serde_json::Value| value.as_str().map(str::to_owned);
         (0..MEMBERS).find(|&at| {
-            let status = status(self.clients[at]);
+            let status = post(self.clients[at], "maintenance/status", "{}");
             status.is_some_and(|status| {
                 let leader = number(&status["leader"]);
                 leader.is_some() && leader == number(&status["header"]["member_id"])
@@ -106,6 +117,19 @@ impl Etcd {
         self.members[at].signal(signal);
     }
 
+    /// Writes keys of half a megabyte until the quota is reached.
+    pub fn fill(&self) {
+        // Both are in Base64.
+        let value = "A".repeat(700_000);
+        for number in 1000.. {
+            let body = format!("{{\"key\":\"{number}\",\"value\":\"{value}\"}}");
+            let answer = post(self.clients[0], "kv/put", &body).expect("the member answers");
+            if answer.get("error").is_some() {
+                return;
+            }
+        }
+    }
+
     /// CPU time of all members so far.
     pub fn cpu(&self) -> Duration {
         self.members.iter().map(Program::cpu).sum()
@@ -118,12 +142,13 @@ impl Etcd {
     }
 }
 
-/// What a member reports of itself; `None` if it does not answer within a second.
-fn status(client: SocketAddr) -> Option<serde_json::Value> {
+/// What a member answers to a call of its gateway; `None` if it does not within some seconds.
+fn post(client: SocketAddr, call: &str, body: &str) -> Option<serde_json::Value> {
     let mut connection = TcpStream::connect_timeout(&client, Duration::from_secs(1)).ok()?;
-    connection.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+    connection.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
     let request = format!(
-        "POST /v3/maintenance/status HTTP/1.0\r\nHost: {client}\r\nContent-Length: 2\r\n\r\n{{}}"
+        "POST /v3/{call} HTTP/1.0\r\nHost: {client}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
     );
     connection.write_all(request.as_bytes()).ok()?;
     let mut answer = Vec::new();

@@ -136,6 +136,8 @@ pub struct Context {
 pub struct Known {
     /// What may be registered, by the answers so far. Not empty; one if it is certain.
     pub may_be: Vec<Value>,
+    /// What it was when its last lease ended. It stays in a store that takes no writes.
+    pub lapsed: Vec<Value>,
     /// What the client wants.
     pub wanted: Value,
     /// When the last answer came.
@@ -211,6 +213,7 @@ impl Client {
     pub fn new(index: usize, endpoint: Endpoint, guid: Guid, gid: Gid, now: Instant) -> Self {
         let known = Known {
             may_be: vec![None],
+            lapsed: Vec::new(),
             wanted: None,
             since: now,
             is_asked: false,
@@ -615,6 +618,7 @@ impl Known {
     /// Forgets a registration whose lease has ended.
     fn end_lease(&mut self, now: Instant) {
         if self.has_lapsed(now) {
+            self.lapsed.clone_from(&self.may_be);
             (self.may_be, self.wanted, self.lease) = (vec![None], None, None);
             (self.is_asked, self.denied, self.source) = (false, None, None);
         }

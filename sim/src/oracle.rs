@@ -88,18 +88,21 @@ impl Oracle {
     }
 
     /// A session begins with these rows. `moved`: ports may have left the fabric, with their
-    /// memberships.
+    /// memberships. `is_stored`: they are those of the store, in which leases may have ended while
+    /// it took no writes.
     pub fn check_begin(
         &self,
         now: Instant,
         client: &Client,
         plane: &RegistryPlane,
         moved: bool,
+        is_stored: bool,
     ) -> Result<(), Violation> {
         for (slot, known) in client.known.iter().enumerate() {
             let (found, permitted) = (client.value_in(plane, slot), known.permitted(now));
             let has_left = moved && ends_with_port(slot) && found.is_none();
-            if !has_left && !permitted.contains(&found) {
+            let has_lapsed = is_stored && permitted == [None] && known.lapsed.contains(&found);
+            if !has_left && !has_lapsed && !permitted.contains(&found) {
                 return Err(Violation(format!(
                     "client {} slot {slot}: {found:?} is registered, but answers permit \
                      {permitted:?}, and the registry counts as complete",

@@ -110,6 +110,24 @@ fn while_etcd_is_out_of_reach_only_writes_wait() {
     assert_eq!(writer.differences(&pair.snapshot(0)), (0, 0));
 }
 
+/// Regression: it was reported as out of reach, and all members were asked again and again.
+#[test]
+fn an_etcd_without_room_is_reported_as_that() {
+    let Some(etcd) = Etcd::start_with_quota(4 << 20) else { return };
+    let pair = Pair::with_store("etcd-full", &etcd.url());
+    let _first = pair.start(0);
+    let mut writer = began(&pair);
+    pair.runtime.block_on(writer.write(30));
+    etcd.fill();
+    // It is not acknowledged.
+    let write = async { tokio::time::timeout(Duration::from_secs(1), writer.write(1)).await };
+    assert!(pair.runtime.block_on(write).is_err());
+    pair.await_status(0, "the reason is shown", |status| {
+        let is_it = |warning: &String| warning.contains("database space exceeded");
+        status.subnet_up && status.warnings.iter().any(is_it)
+    });
+}
+
 /// LIDs of ports that are off are in etcd, too, for a manager that never saw those ports.
 #[test]
 fn a_host_that_was_off_at_a_takeover_comes_back_with_its_lid() {

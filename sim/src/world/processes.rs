@@ -155,7 +155,8 @@ impl World {
             Violation(format!("manager {index} begins {}: {what}", manager.version()))
         })?;
         for client in &self.clients {
-            let checked = self.oracle.check_begin(now, client, &plane, self.has_moved);
+            let (moved, is_stored) = (self.has_moved, self.etcd.is_some());
+            let checked = self.oracle.check_begin(now, client, &plane, moved, is_stored);
             checked.map_err(|Violation(what)| {
                 Violation(format!("manager {index} begins {}: {what}", manager.version()))
             })?;

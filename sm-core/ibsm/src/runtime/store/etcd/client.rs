@@ -183,7 +183,10 @@ impl Members {
 
 /// Whether another member would answer the same.
 fn is_final(status: &Status) -> bool {
-    matches!(
+    // With the same code a member reports that it has too many requests.
+    let is_full =
+        status.code() == Code::ResourceExhausted && status.message().contains("space exceeded");
+    is_full || matches!(
         status.code(),
         Code::InvalidArgument
             | Code::NotFound
