@@ -186,15 +186,16 @@ fn is_final(status: &Status) -> bool {
     // With the same code a member reports that it has too many requests.
     let is_full =
         status.code() == Code::ResourceExhausted && status.message().contains("space exceeded");
-    is_full || matches!(
-        status.code(),
-        Code::InvalidArgument
-            | Code::NotFound
-            | Code::OutOfRange
-            | Code::PermissionDenied
-            | Code::FailedPrecondition
-            | Code::Unimplemented
-    )
+    is_full
+        || matches!(
+            status.code(),
+            Code::InvalidArgument
+                | Code::NotFound
+                | Code::OutOfRange
+                | Code::PermissionDenied
+                | Code::FailedPrecondition
+                | Code::Unimplemented
+        )
 }
 
 fn member(location: &EtcdLocation, endpoint: &str) -> Result<Member, StoreError> {
