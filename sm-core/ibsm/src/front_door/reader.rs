@@ -39,8 +39,6 @@ pub struct PortReader {
     /// Responders, the next reader last.
     responders: Vec<Connected>,
     named: Option<ConnectionId>,
-    /// Readers that hang, and read again when they go on unless they are sent a message.
-    former: Vec<ConnectionId>,
     messages: VecDeque<(ConnectionId, FromManager)>,
     /// The last reader that ended without a successor: its id in the feed, and when it ended.
     gone: Option<(u64, Instant)>,
@@ -94,7 +92,6 @@ impl PortReader {
             mode,
             responders: Vec::new(),
             named: None,
-            former: Vec::new(),
             messages: VecDeque::new(),
             gone: None,
             has_file: false,
@@ -152,41 +149,33 @@ impl PortReader {
         }
     }
 
-    /// Sets which responders hang, by their ids in the feed. These do not count.
+    /// Sets which responders hang, by their ids in the feed. These do not count. One that hung while
+    /// it read goes on reading unless another one is named.
     pub fn set_hung(&mut self, now: Instant, is_hung: impl Fn(u64) -> bool) {
         let mut is_changed = false;
+        let mut recovered = Vec::new();
         for responder in &mut self.responders {
             let hangs = is_hung(responder.id);
-            is_changed |= std::mem::replace(&mut responder.hangs, hangs) != hangs;
-            if hangs && self.named == Some(responder.connection) {
+            if std::mem::replace(&mut responder.hangs, hangs) == hangs {
+                continue;
+            }
+            is_changed = true;
+            if !hangs {
+                recovered.extend(responder.is_ready.then_some(responder.connection));
+            } else if self.named == Some(responder.connection) {
                 warn!(
                     "responder '{}' (process {}) hangs: it no longer reads SA requests at the \
                      SM's port",
                     responder.name, responder.pid
                 );
-                self.gone = Some((responder.id, now));
-                self.named = None;
-                self.former.push(responder.connection);
+                (self.gone, self.named) = (Some((responder.id, now)), None);
             }
         }
-        if !is_changed {
-            return;
+        if is_changed {
+            self.name_reader();
+            recovered.retain(|connection| self.named != Some(*connection));
+            self.messages.extend(recovered.into_iter().map(|other| (other, FromManager::Rest)));
         }
-        self.name_reader();
-        // Those that go on have not been notified that another one reads.
-        let (named, responders) = (self.named, &self.responders);
-        let messages = &mut self.messages;
-        self.former.retain(|&former| {
-            let found = responders.iter().find(|other| other.connection == former);
-            let Some(found) = found.filter(|found| Some(found.connection) != named) else {
-                return false;
-            };
-            if !found.hangs && named.is_some() {
-                messages.push_back((former, FromManager::Rest));
-                return false;
-            }
-            true
-        });
     }
 
     fn name_reader(&mut self) {
