@@ -230,7 +230,7 @@ impl Ibsim {
             // An error of the data socket will be reported again when it is next used.
             let data = sockets.data.as_fd();
             let got = buffers.receive(data, spare, *lid, *lmc, *has_planes, counters);
-            for packet in &spare[..got.unwrap_or(0)] {
+            for packet in &spare[..got.map_or(0, |got| got.packets)] {
                 if stash.len() < STASH_MAX {
                     stash.push_back(packet.clone());
                 } else {
@@ -254,10 +254,9 @@ impl Transport for Ibsim {
         }
         let Self { sockets, buffers, counters, lid, lmc, has_planes, .. } = self;
         let (data, room) = (sockets.data.as_fd(), &mut batch[kept..]);
-        let before = (counters.received, counters.malformed);
         let got = buffers.receive(data, room, *lid, *lmc, *has_planes, counters)?;
-        self.is_drained = before == (counters.received, counters.malformed);
-        Ok(kept + got)
+        self.is_drained = got.is_empty;
+        Ok(kept + got.packets)
     }
 
     fn is_drained(&self) -> bool {

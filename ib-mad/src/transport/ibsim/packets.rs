@@ -19,6 +19,14 @@ pub(super) struct Buffers {
     pub(super) headers: Headers,
 }
 
+/// Result of reading the socket.
+pub(super) struct Received {
+    /// Valid packets.
+    pub(super) packets: usize,
+    /// Whether nothing waited, valid or not.
+    pub(super) is_empty: bool,
+}
+
 impl Buffers {
     /// Receives packets into `batch`, with addresses as seen from the port with `lid` and `lmc`.
     /// `has_planes`: whether the server names planes.
@@ -30,7 +38,7 @@ impl Buffers {
         lmc: u8,
         has_planes: bool,
         counters: &mut IbsimCounters,
-    ) -> io::Result<usize> {
+    ) -> io::Result<Received> {
         let count = batch.len().min(BATCH_MAX);
         for (i, packet) in batch[..count].iter_mut().enumerate() {
             let vectors = &mut self.vectors.0[i];
@@ -61,7 +69,7 @@ impl Buffers {
             batch[kept].carrier = Carrier { undelivered, plane, ..Carrier::default() };
             kept += 1;
         }
-        Ok(kept)
+        Ok(Received { packets: kept, is_empty: got == 0 })
     }
 
     pub(super) fn send(
