@@ -5,9 +5,9 @@
 #
 # Runs for that much real time, beginning with seed S (default 1), and reports what was simulated.
 # Without further options two processes with one thread each do so, one with the large fabric and
-# one with the small, and managers share a registry in etcd in about every third seed. With --seconds
-# it ends at the first seed that fails. With --hours it goes on, and writes the traces of seeds that
-# fail to target/sim-failures. Ends with status 1 if one failed.
+# one with the small, and managers share a registry in etcd in about every third seed. With
+# --seconds it ends at the first seed that fails. With --hours it goes on, and writes the traces of
+# seeds that fail to target/sim-failures. Ends with status 1 if one failed.
 #
 # With other options it is one process: `--small --files --seed S --runs 1 --trace` shows all of one
 # seed; --help lists them. See docs/architecture/sim.md.

@@ -245,7 +245,7 @@ impl Client {
 
     /// A manager asks this client to register again.
     pub fn handle_reregister(&mut self, now: Instant) {
-        // Nobody else knows the group: it is left, and another one created.
+        // No other client knows the group: this one leaves it, and creates another.
         self.known[CREATED].wanted = None;
         for known in &mut self.known {
             known.denied = None;

@@ -106,8 +106,8 @@ impl Turns {
     }
 
     /// A turn for a group that an agent of `share` leads, and a survey for it. Fails with
-    /// [`Full::Share`] if the share has used up either for now, and with [`Full::All`] if all turns
-    /// are taken. Root and the user of this process may have all turns.
+    /// [`Full::Share`] if the share has all of its turns or surveys, and with [`Full::All`] if all
+    /// turns are taken. Root and the user of this process may have all turns.
     pub(super) fn begin(self: &Arc<Self>, share: Share, now: Instant) -> Result<Arc<Turn>, Full> {
         if share.is_own() {
             let place = self.turns.enter_trusted(share)?;

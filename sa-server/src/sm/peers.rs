@@ -144,7 +144,7 @@ impl Peers {
     }
 
     /// What comes from managers and the responders at their ports; `None` if the operator trusts
-    /// whole hosts, whose packets cannot be told by token or port.
+    /// whole hosts, whose packets no token or port identifies.
     fn accepted(&self) -> Option<Accepted> {
         let doors = self.doors.load();
         let mut tokens: Vec<u64> =

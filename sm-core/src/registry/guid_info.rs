@@ -1,9 +1,9 @@
 //! GUIDInfoRecord: alias GUIDs (IBA 15.2.5.18).
 //!
-//! Only the port itself, unless it is a newcomer, or a trusted requester may set its alias GUIDs. The answer is the resulting
-//! block; an unchanged entry shows the client that the GUID is in use elsewhere. A GUID counts as
-//! used while its port is away for less than a quarter of an hour, or services are registered at
-//! it: for its port and trusted requesters it does not.
+//! Only the port itself, unless it is a newcomer, or a trusted requester may set its alias GUIDs.
+//! The answer is the resulting block; an unchanged entry shows the client that the GUID is in use
+//! elsewhere. A GUID counts as used while its port is away for less than a quarter of an hour, or
+//! services are registered at it: for its port and trusted requesters it does not.
 //! The sweep programs the port's GUID table with the blocks of [`Registry::take_guid_blocks`].
 
 mod kept;

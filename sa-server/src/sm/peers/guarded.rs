@@ -168,7 +168,7 @@ impl<T: Transport> Transport for Guarded<T> {
             let room = batch.len() - kept;
             let got = self.inner.receive(&mut batch[kept..])?;
             kept += self.sift(&mut batch[kept..kept + got]);
-            // A batch that is not full shows the caller that nothing is left.
+            // What is left if the batch was not full can wait for the next call.
             if got < room || kept == batch.len() {
                 break;
             }

@@ -7,10 +7,10 @@
 //! `changed`: nodes that reported a change; `probes`: which node is behind a port; `contradiction`
 //! and `checks`: results that exclude each other; `identity`: whether known routes still lead where
 //! they led; `places`: nodes at other places than before; `homes`: GUIDs that two ports have;
-//! `newcomers`: ports at other places than their GUIDs, which are not there either; `memory`: what `neighbors` takes; `answers`: attributes of nodes and ports; `new_nodes`: limits
-//! of what a link may bring; `slow`: nodes that answer late; `quarantine`: what is kept out since it
-//! does not belong; `end`: the
-//! end of a discovery, once all are read.
+//! `newcomers`: ports whose GUIDs belong to other places, which are empty; `memory`: what
+//! `neighbors` takes; `answers`: attributes of nodes and ports; `new_nodes`: limits of what a link
+//! may bring; `slow`: nodes that answer late; `quarantine`: what does not belong, and is kept out;
+//! `end`: the end of a discovery, once all are read.
 
 mod answerer;
 mod answers;

@@ -5,8 +5,8 @@
 //! Without that policy such traps are only repressed, like others.
 //!
 //! Traps are believed by their source LID, which a host can forge as far as its adapter lets it.
-//! Nothing that the manager can ask for by SMP tells whether they are: PortInfo has thresholds of
-//! these errors, and counters of others only. So few links are disabled, however many are named.
+//! No SMP confirms them: PortInfo has thresholds of these errors, and counters of others only. So
+//! few links are disabled, however many are named.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};

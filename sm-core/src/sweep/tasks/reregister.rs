@@ -197,7 +197,8 @@ impl Reregistration {
         self.fingerprint = None;
     }
 
-    /// Has clients asked that may register from now on what was refused before, once P_Keys are set.
+    /// Asks the clients at these ports to register again, once P_Keys are set: what was refused
+    /// before may be granted now.
     pub(in crate::sweep) fn ask(
         &mut self,
         subnet: &mut Subnet,

@@ -199,7 +199,7 @@ impl State {
         };
         let due: Vec<_> = self.late.extract_if(.., is_due).collect();
         for late in due {
-            // Nobody waits for the answer.
+            // No request waits for the answer.
             let _ = self.txn(&late.request);
         }
     }
