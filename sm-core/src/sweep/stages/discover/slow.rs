@@ -30,7 +30,7 @@ pub(super) const SLOW_TIME: Duration = Duration::from_secs(10);
 pub(in crate::sweep) struct SlowNodes {
     by_node: HashMap<NodeIndex, Answers>,
     by_link: HashMap<PortIndex, Link>,
-    /// Known nodes that were not read, and whether one that was found is among them.
+    /// Known nodes that were not read, and the links that brought them.
     unread: HashMap<NodeIndex, PortIndex>,
 }
 
