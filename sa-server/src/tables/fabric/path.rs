@@ -64,6 +64,15 @@ impl Packed {
     /// No path.
     pub(super) const UNREACHABLE: Self = Self(0);
 
+    /// All fields but the hops.
+    fn block(self) -> usize {
+        self.0 as usize / BLOCK
+    }
+
+    fn hops(self) -> usize {
+        self.0 as usize % BLOCK
+    }
+
     /// Same limits with unknown hops: the maximum.
     fn without_hops(self) -> Self {
         if self == Self::UNREACHABLE { self } else { Self(self.0 | 0xFF) }
@@ -195,7 +204,7 @@ impl Paths {
         let numbered: Vec<Vec<u8>> = columns
             .distinct
             .par_iter()
-            .map(|views| views.iter().map(|view| numbers.by_view[view.0 as usize]).collect())
+            .map(|views| views.iter().map(|view| numbers.number(*view)).collect())
             .collect();
         let numbering = Numbering { count: numbers.count, is_exact };
         let classes = numbers.classes;
@@ -266,34 +275,57 @@ fn by_lid(columns: &Columns, places: &[u16]) -> Vec<u16> {
     columns.by_lid.iter().map(|number| column(number).unwrap_or(u16::MAX)).collect()
 }
 
+/// Views that differ in hops only, of which few fabrics have more than a hundred kinds: their
+/// numbers are a block.
+const BLOCK: usize = 1 << 8;
+
 /// The kinds of path, numbered.
 struct Numbers {
     classes: Box<[PathClass; 256]>,
-    /// Number of a class, by its fields packed into an index.
-    by_view: Vec<u8>,
+    /// Block by the fields of a view other than the hops.
+    block_of: Box<[u16]>,
+    /// Numbers of classes, by block and hops.
+    by_view: Vec<[u8; BLOCK]>,
     /// How many classes have a number.
     count: usize,
 }
 
 impl Numbers {
+    /// A block of views that no column has.
+    const NONE: u16 = u16::MAX;
+
     /// Numbers the distinct views in `columns` after `simplify`; `None` if there are more than 256.
     fn of(columns: &[Column], simplify: impl Fn(Packed) -> Packed) -> Option<Self> {
-        let mut met = vec![false; Packed::COUNT];
+        const MET: u8 = 1;
+        let mut block_of = vec![Self::NONE; Packed::COUNT / BLOCK].into_boxed_slice();
+        let mut by_view: Vec<[u8; BLOCK]> = Vec::new();
         for view in columns.iter().flat_map(|column| column.iter()) {
-            met[view.0 as usize] = true;
+            let block = &mut block_of[view.block()];
+            if *block == Self::NONE {
+                // Fewer than 4,096.
+                *block = by_view.len() as u16;
+                by_view.push([0; BLOCK]);
+            }
+            by_view[usize::from(*block)][view.hops()] = MET;
         }
         let mut classes = Box::new([PathClass::UNREACHABLE; 256]);
-        let mut by_view = vec![0; Packed::COUNT];
         let mut number_of = HashMap::from([(Packed::UNREACHABLE.0, 0)]);
-        let met = met.iter().zip(0..).filter(|(met, _)| **met);
-        for view in met.map(|(_, view)| Packed(view)) {
-            let simple = simplify(view);
-            let next = number_of.len();
-            let number = u8::try_from(*number_of.entry(simple.0).or_insert(next)).ok()?;
-            classes[usize::from(number)] = simple.class();
-            by_view[view.0 as usize] = number;
+        let in_order = block_of.iter().zip((0..).step_by(BLOCK));
+        for (&block, first) in in_order.filter(|(block, _)| **block != Self::NONE) {
+            let numbers = by_view[usize::from(block)].iter_mut().zip(first..);
+            for (number, view) in numbers.filter(|(number, _)| **number == MET) {
+                let simple = simplify(Packed(view));
+                let next = number_of.len();
+                *number = u8::try_from(*number_of.entry(simple.0).or_insert(next)).ok()?;
+                classes[usize::from(*number)] = simple.class();
+            }
         }
-        Some(Self { classes, by_view, count: number_of.len() })
+        Some(Self { classes, block_of, by_view, count: number_of.len() })
+    }
+
+    /// The number of a view that a column has.
+    fn number(&self, view: Packed) -> u8 {
+        self.by_view[usize::from(self.block_of[view.block()])][view.hops()]
     }
 }
 
