@@ -46,7 +46,8 @@ struct Options {
     /// Subnet managers.
     #[arg(long, value_name = "N")]
     managers: Option<usize>,
-    /// Requests of all clients per second of virtual time; 0: clients are silent.
+    /// Requests of all clients per second of virtual time; 0: they are silent, and no program
+    /// orders partitions.
     #[arg(long, value_name = "N")]
     rate: Option<u32>,
     /// Writes wait for standbys that are in step (--follow-sync). By default with even seeds.
@@ -92,6 +93,7 @@ impl Options {
         config.faults = self.faults.unwrap_or(config.faults);
         config.managers = self.managers.unwrap_or(config.managers);
         config.rate = self.rate.unwrap_or(config.rate);
+        config.orders &= config.rate > 0;
         config.sync = (config.sync || self.sync) && !self.no_sync;
         config.etcd = self.etcd || !self.files && shares_registry(seed);
         config.splits = (config.splits || self.splits) && !self.no_splits;

@@ -46,6 +46,13 @@ pub(super) struct Episode {
     pub(super) has_begun: bool,
 }
 
+/// Says what is not as it should be. Whether anything is, is asked often.
+type Describe<'a> = Box<dyn FnOnce() -> String + 'a>;
+
+fn because<'a>(describe: impl FnOnce() -> String + 'a) -> Option<Describe<'a>> {
+    Some(Box::new(describe))
+}
+
 /// Totals of a manager's takeovers, if it runs.
 fn succession_of(place: &Place<Manager>) -> Option<SuccessionCounters> {
     place.process.as_ref().map(Manager::succession)
@@ -95,17 +102,7 @@ impl World {
     /// while longer.
     fn settle(&mut self, when: &str) -> Result<(), Violation> {
         self.invents = false;
-        let end = self.now() + SETTLE_MAX;
-        let mut next_look = self.now();
-        self.run_until(end, |world| {
-            let now = world.now();
-            if now < next_look {
-                return false;
-            }
-            next_look = now + Duration::from_millis(250);
-            world.unsettled().is_none()
-        })?;
-        if let Some(reason) = self.unsettled() {
+        if let Some(reason) = self.run_until_settled(Duration::from_millis(250))? {
             return Err(Violation(format!(
                 "{when}: not settled {} s after faults stopped: {reason}",
                 SETTLE_MAX.as_secs()
@@ -123,9 +120,7 @@ impl World {
         let end = self.now() + CALM;
         self.run_until(end, |_| false)?;
         self.invents = false;
-        let end = self.now() + SETTLE_MAX;
-        self.run_until(end, |world| world.unsettled().is_none())?;
-        if let Some(reason) = self.unsettled() {
+        if let Some(reason) = self.run_until_settled(Duration::from_millis(10))? {
             return Err(Violation(format!(
                 "{when}: no longer settled {} s after nothing failed: {reason}",
                 SETTLE_MAX.as_secs()
@@ -134,34 +129,58 @@ impl World {
         self.check(when)
     }
 
+    /// Runs until everything is as it should be, which is looked at in this interval; returns what
+    /// is not after [`SETTLE_MAX`].
+    fn run_until_settled(&mut self, interval: Duration) -> Result<Option<String>, Violation> {
+        let end = self.now() + SETTLE_MAX;
+        let mut next_look = self.now();
+        self.run_until(end, |world| {
+            let now = world.now();
+            if now < next_look {
+                return false;
+            }
+            next_look = now + interval;
+            world.unsettled().is_none()
+        })?;
+        Ok(self.unsettled().map(|describe| describe()))
+    }
+
     /// What is not yet as it should be.
-    pub fn unsettled(&self) -> Option<String> {
+    fn unsettled(&self) -> Option<Describe<'_>> {
         let processes = (0..self.managers.len()).map(Proc::Manager);
         let mut processes = processes.chain((0..self.responders.len()).map(Proc::Responder));
         if let Some(process) = processes.find(|process| !self.is_running(*process)) {
-            return Some(format!("{process:?} is not running"));
+            return because(move || format!("{process:?} is not running"));
         }
         let publishing: Vec<_> = self.running().filter(|manager| manager.is_publishing()).collect();
         let [master] = publishing[..] else {
-            return Some(format!("{} managers publish", publishing.len()));
+            return because(move || format!("{} managers publish", publishing.len()));
         };
         if !master.is_up() {
-            return Some(format!("the subnet is not up: {}", master.describe()));
+            return because(move || format!("the subnet is not up: {}", master.describe()));
         }
         for (index, place) in self.responders.iter().enumerate() {
             let serving = place.process.as_ref().into_iter().flat_map(Responder::serving);
             let mut versions = serving.map(|snapshot| snapshot.version());
             if !versions.any(|version| version == master.version()) {
-                return Some(format!(
-                    "responder {index} does not serve {}, which is published",
-                    master.version()
-                ));
+                return because(move || {
+                    format!(
+                        "responder {index} does not serve {}, which is published",
+                        master.version()
+                    )
+                });
             }
             let own = place.process.as_ref().and_then(Responder::serving_own);
             let own = own.map(|snapshot| snapshot.version().session);
             if self.config.own_ports && own != Some(master.version().session) {
-                return Some(format!("responder {index} answers its own port from {own:?}"));
+                return because(move || {
+                    format!("responder {index} answers its own port from {own:?}")
+                });
             }
+        }
+        if let Some(client) = self.clients.iter().find(|client| !client.is_settled()) {
+            let Client { index, open, known, .. } = client;
+            return because(move || format!("client {index} waits: {open:?} {known:?}"));
         }
         let served = self.responders.iter().filter_map(|place| place.process.as_ref());
         let mut served = served.flat_map(Responder::serving);
@@ -171,21 +190,19 @@ impl World {
         let ports: BTreeSet<Guid> =
             ports.flat_map(|node| node.ports.iter().map(|port| port.guid)).collect();
         if let Some(client) = self.clients.iter().find(|client| !ports.contains(&client.guid)) {
-            return Some(format!("the port of client {} is not published", client.index));
+            return because(move || {
+                format!("the port of client {} is not published", client.index)
+            });
         }
         let is_published = |host: &NodeIndex| {
             self.fabric.port(*host, 1).is_some_and(|port| ports.contains(&port.guid))
         };
         let mut on = self.spares.iter().filter(|(_, is_on)| *is_on).map(|(host, _)| host);
         if let Some(host) = on.find(|host| !is_published(host)) {
-            return Some(format!("the port of host {host:?} is not published"));
-        }
-        if let Some(client) = self.clients.iter().find(|client| !client.is_settled()) {
-            let Client { index, open, known, .. } = client;
-            return Some(format!("client {index} waits: {open:?} {known:?}"));
+            return because(move || format!("the port of host {host:?} is not published"));
         }
         if !self.program.is_settled() {
-            return Some(format!("the program waits: {:?}", self.program));
+            return because(move || format!("the program waits: {:?}", self.program));
         }
         let alias = |client: &&Client| {
             let guids = self.fabric.guids(self.client_hosts[client.index], 1);
@@ -194,10 +211,15 @@ impl World {
         };
         if let Some(client) = self.clients.iter().find(alias) {
             let (index, wanted) = (client.index, client.alias_wanted());
-            return Some(format!("the port of client {index} does not have the alias {wanted:?}"));
+            return because(move || {
+                format!("the port of client {index} does not have the alias {wanted:?}")
+            });
         }
         let routes = self.fabric.check_routes();
-        (!routes.is_whole()).then(|| format!("routes do not deliver: {routes:?}"))
+        if routes.is_whole() {
+            return None;
+        }
+        because(move || format!("routes do not deliver: {routes:?}"))
     }
 
     /// Checks what must hold while everything is settled.
