@@ -2,11 +2,13 @@
 //! problems`, in the status, in metrics, in the page's document and in the log, and go with their
 //! cause.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::scrape::Scrape;
 use crate::support::{self, Subnet};
-use benches::sandbox::{PATIENCE, all_responders_are_current, await_status, free_address};
+use benches::sandbox::{PATIENCE, all_responders_are_current, await_status, binary, free_address};
+use sa_proto::snapshot::Node;
 use serde_json::Value;
 
 fn ibsmctl(subnet: &Subnet, words: &[&str]) -> String {
@@ -78,6 +80,55 @@ fn a_missing_spine_and_a_hung_responder_are_shown_everywhere_until_they_are_back
     subnet.control(&["node-up", &spine]);
     await_kinds(&subnet, &[]);
     ibsm.wait_for("over after");
+}
+
+/// A host that was moved waits for what belongs to its GUID, which the operator may end.
+#[test]
+fn a_moved_host_is_listed_until_it_is_admitted() {
+    let subnet = Subnet::new("problems-moved");
+    let ibsm = subnet.ibsm(&[]);
+    let _ibsa = subnet.ibsa();
+    await_status(&subnet.url(), &[], "a current responder", all_responders_are_current);
+    let hosts = hosts(&subnet);
+    let [other, moved] = &hosts[hosts.len() - 2..] else { panic!("two hosts") };
+    let (guid, to) = (moved.ports[0].guid.to_string(), other.ports[0].peer.expect("a link"));
+    let wrong = Command::new(binary("ibsmctl"))
+        .args(["--sm", &subnet.url(), "admit", &guid])
+        .output()
+        .expect("ibsmctl runs");
+    let text = String::from_utf8_lossy(&wrong.stderr);
+    assert!(!wrong.status.success() && text.contains(&guid), "{wrong:?}");
+    let (moved, other) = (moved.guid.to_string(), other.guid.to_string());
+    subnet.control(&["unplug", &other, "1"]);
+    subnet.control(&["unplug", &moved, "1"]);
+    subnet.control(&["plug", &moved, "1", &to.0.to_string(), &to.1.to_string()]);
+    ibsm.wait_for("which is away");
+    let listed = await_moved(&subnet, true);
+    assert!(listed.contains(&guid) && listed.contains("ibsmctl admit GUID"), "{listed}");
+    ibsmctl(&subnet, &["admit", &guid]);
+    ibsm.wait_for("has what belongs to its GUID from now on");
+    await_moved(&subnet, false);
+}
+
+/// Waits until a moved GUID is listed, or none is; returns the list.
+fn await_moved(subnet: &Subnet, listed: bool) -> String {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let text = ibsmctl(subnet, &["problems", "--json"]);
+        if text.contains("guid_moved") == listed {
+            return text;
+        }
+        assert!(Instant::now() < deadline, "guid_moved is not as expected: {text}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// All hosts.
+fn hosts(subnet: &Subnet) -> Vec<Node> {
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let snapshot = runtime.block_on(subnet.snapshot());
+    let nodes = snapshot.fabric().nodes.iter();
+    nodes.filter(|node| node.switch_info.is_none()).map(|node| Node::clone(node)).collect()
 }
 
 /// The name of a switch without hosts.

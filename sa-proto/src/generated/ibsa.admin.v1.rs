@@ -9,7 +9,7 @@ pub struct SweepRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RerouteRequest {}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AdjustRequest {
     /// Priority among subnet managers, 0 to 15.
     #[prost(uint32, optional, tag = "1")]
@@ -23,6 +23,9 @@ pub struct AdjustRequest {
     /// Read the settings and all policy files again, and start a heavy sweep, as a HUP does.
     #[prost(bool, tag = "4")]
     pub reload: bool,
+    /// Give ports what belongs to these GUIDs of ports or nodes, although they belong elsewhere.
+    #[prost(fixed64, repeated, tag = "5")]
+    pub admit: ::prost::alloc::vec::Vec<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct InspectRequest {

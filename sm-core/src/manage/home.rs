@@ -213,6 +213,16 @@ impl Homes {
         (!away.is_accepted).then_some(Probation { home: home.place, ends })
     }
 
+    /// Records that what belongs to an identity is where that is, on an operator's word. Not if two
+    /// ports were seen with it.
+    pub fn accept(&mut self, identity: Identity) {
+        if let Some(home) = self.by_identity.get_mut(&identity).filter(|home| !home.contested)
+            && let Some(away) = &mut home.away
+        {
+            away.is_accepted = true;
+        }
+    }
+
     /// Whether what belongs to an identity is at `place`, as was last found out.
     pub fn is_accepted(&self, identity: Identity, place: End) -> bool {
         self.by_identity.get(&identity).is_none_or(|home| {
@@ -283,6 +293,11 @@ mod tests {
         assert_eq!((probation(&mut homes, A, half), homes.is_accepted(ID, B)), (None, false));
         assert_eq!(probation(&mut homes, B, half), expected(half + PROBATION), "it was home");
         assert_eq!(probation(&mut homes, C, end), expected(end + PROBATION), "a third place");
+        homes.accept(ID);
+        assert_eq!((probation(&mut homes, C, end), homes.is_accepted(ID, C)), (None, true));
+        assert_eq!(probation(&mut homes, B, end), expected(end + PROBATION), "elsewhere again");
+        homes.accept(ID);
+        assert_eq!(probation(&mut homes, C, end), expected(end + PROBATION));
         assert_eq!(probation(&mut homes, C, end + PROBATION), None);
         assert!(homes.is_accepted(ID, C) && !homes.is_accepted(ID, B));
         assert_eq!(homes.get(ID, end + PROBATION), Some(A), "it may return");

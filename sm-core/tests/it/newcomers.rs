@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common::Bed;
 use fabric_sim::NodeIndex;
 use ib_mad::netlist::{LinkRate, Net, Node, NodeKind, PortRef};
-use ib_mad::types::{Guid, Lid};
+use ib_mad::types::{Guid, Lid, PortNum};
 use ib_mad::wire::attribute::PortState;
 use sm_config::{Remarks, Settings, partitions};
 use sm_core::manage::home::PROBATION;
@@ -200,4 +200,28 @@ fn hosts_of_a_switch_that_has_been_gone_for_long_wait_for_nothing() {
         bed.run_for(SOON);
         assert_eq!(pkeys(&bed, IMPOSTOR), [0xffff, 0x8001]);
     }
+}
+
+/// The operator moved the host, and says so.
+#[test]
+fn a_host_that_the_operator_admits_has_everything_at_once() {
+    let mut bed = bed();
+    set_link(&mut bed, VICTIM, false);
+    set_link(&mut bed, IMPOSTOR, true);
+    let listed: Vec<_> =
+        bed.sweeper().listed_newcomers().map(|(_, guid, home)| (guid, home)).collect();
+    assert_eq!(listed, [(Guid(0x31), (Guid(0x20), PortNum(3)))]);
+    let before = bed.fabric.counters().reregistrations;
+    let now = bed.clock.now();
+    let mut admit = |guid| bed.managers[0].sweeper.admit(now, Guid(guid));
+    assert!(!admit(0x41), "that host is at its place");
+    assert!(admit(0x31));
+    bed.run_for(SOON);
+    assert_eq!((pkeys(&bed, IMPOSTOR), bed.sweeper().newcomers()), (vec![0xffff, 0x8001], 0));
+    assert_eq!(bed.fabric.counters().reregistrations, before + 1);
+    assert!(bed.sweeper().listed_newcomers().next().is_none());
+    // What returns to its own place has it back.
+    set_link(&mut bed, VICTIM, true);
+    assert!(is_served(&bed, VICTIM) && !is_served(&bed, IMPOSTOR));
+    assert_eq!(pkeys(&bed, VICTIM), [0xffff, 0x8001]);
 }

@@ -31,6 +31,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use ib_mad::types::Guid;
 use sa_proto::trust::TrustError;
 use sm::Sm;
 
@@ -150,6 +151,12 @@ pub enum Command {
     Priority {
         /// 0 to 15.
         priority: Option<u32>,
+    },
+    /// Give a port what belongs to its GUID: the host was moved, and did not wait for ten minutes.
+    Admit {
+        /// GUIDs of ports, or of nodes for all their ports; ibsmctl problems lists those that wait.
+        #[arg(required = true)]
+        guids: Vec<Guid>,
     },
     /// Show the log bits, or set them until the settings are read again.
     LogLevel {
@@ -293,6 +300,7 @@ fn run(options: &Options) -> Result<String, CtlError> {
         Command::DumpConf => runtime()?.block_on(inspect::settings(sm)),
         Command::Sweep(what) => runtime()?.block_on(order::sweep(sm, what)),
         Command::Sweeping { state } => runtime()?.block_on(order::sweeping(sm, *state)),
+        Command::Admit { guids } => runtime()?.block_on(order::admit(sm, guids)),
         Command::Priority { priority } => runtime()?.block_on(order::priority(sm, *priority)),
         Command::LogLevel { level } => runtime()?.block_on(order::log_level(sm, level.as_deref())),
         Command::Reroute(waiting) => runtime()?.block_on(order::reroute(sm, waiting)),

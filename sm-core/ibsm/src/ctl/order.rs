@@ -4,12 +4,15 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
+use ib_mad::types::Guid;
 use sa_proto::proto::admin::{
-    AdjustRequest, Events, EventsRequest, RerouteRequest, StatusRequest, SweepRequest,
+    AdjustRequest, Events, EventsRequest, ProblemsRequest, RerouteRequest, StatusRequest,
+    SweepRequest,
 };
 use tonic::Streaming;
 
 use super::{CtlError, Sm};
+use crate::observe::problem::Kind;
 use sm_config::parse_number;
 
 /// Kinds of events.
@@ -144,6 +147,34 @@ pub(super) async fn priority(sm: &Sm, priority: Option<u32>) -> Result<String, C
     };
     adjust(sm, AdjustRequest { priority: Some(priority), ..AdjustRequest::default() }).await?;
     Ok(format!("the priority is {priority}, until the settings are read again\n"))
+}
+
+/// Gives ports what belongs to their GUIDs. Fails if none has one of these GUIDs and waits.
+pub(super) async fn admit(sm: &Sm, guids: &[Guid]) -> Result<String, CtlError> {
+    let answer = sm.connect().await?.list_problems(ProblemsRequest {}).await;
+    let listed = answer.map_err(|status| sm.refused(&status))?.into_inner();
+    let waits = |guid: &Guid| {
+        let (subject, text) = (guid.0, guid.to_string());
+        listed
+            .problems
+            .iter()
+            .filter(|one| one.kind == Kind::GuidMoved.label())
+            .any(|one| one.guid == subject || one.detail.contains(&text))
+    };
+    if listed.unlisted == 0
+        && let Some(guid) = guids.iter().find(|guid| !waits(guid))
+    {
+        return Err(CtlError::Argument {
+            what: "admit",
+            expected: "a GUID that ibsmctl problems lists as guid_moved",
+            got: guid.to_string(),
+        });
+    }
+    let admit = guids.iter().map(|guid| guid.0).collect();
+    adjust(sm, AdjustRequest { admit, ..AdjustRequest::default() }).await?;
+    Ok("what belongs to these GUIDs is theirs within a second; ibsmctl problems lists those that \
+        still wait\n"
+        .to_owned())
 }
 
 /// Shows or sets the log bits.

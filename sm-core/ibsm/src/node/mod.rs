@@ -58,7 +58,7 @@ use ib_mad::transport::Packet;
 use ib_mad::types::{Guid, PortNum, Qpn};
 use ib_mad::wire::attribute::SmState;
 use sa_proto::state::StateVersion;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::cli::{ConfigError, SaAccess};
 use crate::observe::Responders;
@@ -268,6 +268,12 @@ impl Node {
         // The driver reads the settings again, and passes the baseline; see `handle_settings` and
         // `set_quarantine`.
         let Orders { sweep, light_sweep, reroute, sweeping, priority, log_flags, .. } = orders;
+        for guid in orders.admitted {
+            match self.sweeper.admit(now, guid) {
+                true => info!("{guid} was moved, on request: it gets what belongs to it"),
+                false => warn!("admit {guid}: no port waits for what belongs to this GUID"),
+            }
+        }
         if let Some(flags) = log_flags {
             info!("log level {flags:#x} requested");
             self.site.note_log_flags(flags);

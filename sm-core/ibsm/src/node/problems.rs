@@ -13,7 +13,8 @@ use crate::observe::given_name;
 use crate::observe::problem::{Condition, Flaps, Kind, PortErrors, Subject};
 use crate::observe::topology::End;
 use crate::observe::words::count;
-use sm_core::fabric::PortIndex;
+use sm_core::fabric::{Fabric, PortIndex};
+use sm_core::manage::home::VIRTUAL;
 use sm_core::manage::isolation::{AbsentGuids, Isolated};
 use sm_core::sweep::{Duplicate, Report, TrapNotice};
 
@@ -190,6 +191,24 @@ impl Node {
         found
     }
 
+    /// Ports whose GUIDs belong elsewhere.
+    fn moved_guids(&self) -> Vec<Condition> {
+        let fabric = self.sweeper.fabric();
+        let listed = self.sweeper.listed_newcomers().filter(|(port, ..)| {
+            // It may have gone since.
+            fabric.node_of(*port).present
+        });
+        let condition = |(port, guid, home): (PortIndex, Guid, End)| {
+            let text = format!(
+                "its GUID {guid} belongs to {}, which is away: it has a LID and the P_Keys of any \
+                 port, and gets its own and what is registered for it within 10 min",
+                home_text(fabric, home)
+            );
+            Condition::new(Kind::GuidMoved, Subject::of(fabric, port), text)
+        };
+        listed.map(condition).collect()
+    }
+
     /// Problems of the fabric that the published snapshot does not show.
     pub(super) fn conditions(&self, now: Instant) -> Vec<Condition> {
         let subnet = |kind, text: &str| Condition::new(kind, Subject::subnet(), text);
@@ -235,6 +254,7 @@ impl Node {
             let subject = Subject::node("GUID", found.guid);
             Condition::new(Kind::DuplicateGuid, subject, found.text.clone())
         }));
+        found.extend(self.moved_guids());
         // Those behind which such a GUID is, or what does not belong, are that problem.
         let kept_out = sweeper.kept_out().map(|(near, _)| near);
         let places = findings.duplicates.iter().filter_map(|it| it.place);
@@ -296,6 +316,16 @@ impl Node {
         }));
         found
     }
+}
+
+/// Where a GUID belongs: behind a port of a switch, or to a virtual port.
+fn home_text(fabric: &Fabric, (guid, num): End) -> String {
+    if num == VIRTUAL {
+        return format!("a virtual port of {guid}");
+    }
+    let name = fabric.find(guid).map(|node| fabric.node(node).name());
+    let name = name.map_or_else(String::new, |name| format!("'{}' ", name.trim_end()));
+    format!("the node at {name}{guid} port {num}")
 }
 
 /// GUIDs that no port has, with the lines of the partition file.

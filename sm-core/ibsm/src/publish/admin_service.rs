@@ -65,6 +65,9 @@ pub(super) const QUESTIONS_OF_PEER_MAX: usize = 8;
 /// Messages of an answer that its connection has not taken yet.
 const ANSWERS_MAX: usize = 2;
 
+/// GUIDs to be admitted that the SM has not taken yet.
+pub(super) const ADMITTED_MAX: usize = 4096;
+
 /// Ports in a message.
 const PORTS_IN_MESSAGE: usize = 4096;
 
@@ -565,7 +568,8 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::AdjustRequest>,
     ) -> Result<Response<admin::Ordered>, Status> {
-        let admin::AdjustRequest { priority, log_level, sweeping, reload } = request.into_inner();
+        let admin::AdjustRequest { priority, log_level, sweeping, reload, admit } =
+            request.into_inner();
         let within = |value: Option<u32>, most: u8, what: &str| match value.map(u8::try_from) {
             None => Ok(None),
             Some(Ok(value)) if value <= most => Ok(Some(value)),
@@ -574,6 +578,12 @@ impl admin::admin_server::Admin for AdminService {
         let priority = within(priority, 15, "a priority")?;
         let log_flags = within(log_level, u8::MAX, "a log level")?;
         let mut orders = self.shared.orders();
+        if orders.admitted.len() + admit.len() > ADMITTED_MAX {
+            return Err(Status::resource_exhausted(format!(
+                "at most {ADMITTED_MAX} GUIDs at a time; retry with fewer"
+            )));
+        }
+        orders.admitted.extend(admit.into_iter().map(Guid));
         orders.priority = priority.or(orders.priority);
         orders.log_flags = log_flags.or(orders.log_flags);
         orders.sweeping = sweeping.or(orders.sweeping);

@@ -2,6 +2,7 @@
 
 use std::time::{Instant, SystemTime};
 
+use ib_mad::types::Guid;
 use sa_proto::proto::admin;
 use sa_proto::snapshot::Version;
 use sa_proto::state::StateVersion;
@@ -12,7 +13,7 @@ use crate::observe::{CopyStatus, Follower, Responder};
 use sm_core::sweep::Peer;
 
 /// Requests of operators that the SM has not taken yet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Orders {
     /// A heavy sweep.
     pub sweep: bool,
@@ -30,6 +31,9 @@ pub struct Orders {
     pub baseline: bool,
     /// Read the settings again, and start a heavy sweep.
     pub reload: bool,
+    /// GUIDs that belong to the ports that have them, wherever these are. At most
+    /// [`ADMITTED_MAX`](super::admin_service::ADMITTED_MAX).
+    pub admitted: Vec<Guid>,
 }
 
 impl Shared {

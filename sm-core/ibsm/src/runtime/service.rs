@@ -334,8 +334,9 @@ impl Service {
         if orders.baseline && self.config.quarantine {
             self.node.set_quarantine(now, self.publisher.expected());
         }
+        let changes_settings = orders.priority.is_some() || orders.log_flags.is_some();
         self.node.handle_orders(now, orders);
-        if orders.priority.is_some() || orders.log_flags.is_some() {
+        if changes_settings {
             self.follow_settings();
         }
     }

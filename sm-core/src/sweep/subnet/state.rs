@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use ib_mad::types::Guid;
 use sa_proto::metrics::Histogram;
 use sa_proto::rate_limit::RateLimit;
 
 use super::schedule::{Cause, Schedule};
 use super::service::InService;
 use crate::fabric::PortIndex;
+use crate::manage::mkey::End;
 
 /// Maximum doublings of the delay between checks of the SM's own port while it cannot be used. A
 /// check costs two SMPs.
@@ -68,6 +70,8 @@ pub(in crate::sweep) struct SubnetState {
 pub(in crate::sweep) struct Newcomers {
     /// How many there are, virtual ports included.
     pub(in crate::sweep) count: usize,
+    /// The first of them: the port, the GUID and where that belongs.
+    pub(in crate::sweep) listed: Vec<(PortIndex, Guid, End)>,
     /// When they are looked at again.
     pub(in crate::sweep) due: Option<Instant>,
     /// Ports that were such, and whose clients are to register again.

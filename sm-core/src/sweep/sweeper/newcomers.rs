@@ -3,13 +3,32 @@
 
 use std::time::Instant;
 
+use ib_mad::types::Guid;
+
 use super::Sweeper;
+use crate::fabric::PortIndex;
+use crate::manage::mkey::End;
 
 impl Sweeper {
     /// Number of ports, virtual ones included, at other places than their GUIDs belong to, which do
     /// without the P_Keys and registrations of these until the owners have been away for long.
     pub fn newcomers(&self) -> usize {
         self.subnet.state.newcomers.count
+    }
+
+    /// The first of them: the port, the GUID and the place where that belongs.
+    pub fn listed_newcomers(&self) -> impl Iterator<Item = (PortIndex, Guid, End)> {
+        self.subnet.state.newcomers.listed.iter().copied()
+    }
+
+    /// Gives ports what belongs to this GUID of a port or node, although it belongs elsewhere. An
+    /// operator knows that the host was moved. Returns whether a port was waiting for that.
+    pub fn admit(&mut self, now: Instant, guid: Guid) -> bool {
+        let admits = self.subnet.admit(guid);
+        if admits {
+            self.subnet.state.newcomers.due = Some(now);
+        }
+        admits
     }
 
     /// When newcomers are to be looked at.

@@ -158,6 +158,9 @@ kinds! {
     /// A GUID is present twice.
     DuplicateGuid, "duplicate_guid", Warning, 0,
         "change the GUID of one of the two";
+    /// A port has a GUID that belongs elsewhere, and not yet what belongs to the GUID.
+    GuidMoved, "guid_moved", Notice, 0,
+        "if the host was moved, ibsmctl admit GUID; otherwise wait, or find who uses the GUID";
     /// A link leads to its own node, or to a GUID that another port has, and is not used.
     Loopback, "loopback", Notice, 0,
         "remove the plug or the cable, or change the GUID";

@@ -18,17 +18,23 @@ use crate::manage::mkey::End;
 use crate::sweep::subnet::Subnet;
 use crate::sweep::subnet::report::LINES_MAX;
 
+/// Newcomers that are listed.
+const LISTED_MAX: usize = 256;
+
 impl Subnet {
     /// Finds the newcomers among all end ports and their virtual ports.
     pub(in crate::sweep) fn settle_newcomers(&mut self, now: Instant) {
         let fabric = &self.fabric;
         let is_gone = |guid| fabric.find(guid).is_none_or(|node| !fabric.node(node).present);
         self.homes.keep_gone(is_gone);
-        let (mut count, mut due) = (0, None::<Instant>);
+        let (mut count, mut due, mut listed) = (0, None::<Instant>, Vec::new());
         let (mut new, mut settled) = (Vec::new(), Vec::new());
         let mut note = |probation: Option<Probation>, changes: bool, port, guid| {
             if let Some(probation) = probation {
                 count += 1;
+                if listed.len() < LISTED_MAX {
+                    listed.push((port, guid, probation.home));
+                }
                 due = Some(due.map_or(probation.ends, |due| due.min(probation.ends)));
                 new.extend(changes.then_some((port, guid, probation)));
             } else if changes {
@@ -54,7 +60,7 @@ impl Subnet {
             note(probation, changes, host, guid);
         }
         let newcomers = &mut self.state.newcomers;
-        newcomers.count = count;
+        (newcomers.count, newcomers.listed) = (count, listed);
         newcomers.settled.extend(settled.iter().copied());
         newcomers.due = if newcomers.settled.is_empty() { due } else { Some(now) };
         self.report_newcomers(&new, &settled, now);
@@ -76,7 +82,7 @@ impl Subnet {
             warn!(
                 "{place}: {owner} belongs {home}, which is away. It has a LID and the P_Keys of \
                  any port; those of this GUID, and what is registered for it, follow in {minutes} \
-                 min, unless the other returns"
+                 min, unless the other returns, or at once with: ibsmctl admit {owner}"
             );
         }
         if new.len() > LINES_MAX {
@@ -87,6 +93,25 @@ impl Subnet {
             [port] => info!("{} has what belongs to its GUID from now on", self.place(*port)),
             ports => info!("{} ports have what belongs to their GUIDs from now on", ports.len()),
         }
+    }
+
+    /// Gives ports what belongs to a port GUID, or to the port GUIDs of a node, although these
+    /// belong elsewhere, because the operator says so. Returns whether a port was waiting for that.
+    pub(in crate::sweep) fn admit(&mut self, guid: Guid) -> bool {
+        let Self { fabric, homes, .. } = self;
+        let mut identities = Vec::new();
+        for port in fabric.end_ports().filter(|&port| fabric.port(port).is_newcomer) {
+            let (node, entry) = (fabric.node_of(port), fabric.port(port));
+            if entry.guid == guid || node.guid == guid {
+                identities.extend([(node.guid, entry.num), (entry.guid, PortNum(0))]);
+            }
+        }
+        let mut virtual_ports = fabric.usable_virtual_ports();
+        if virtual_ports.any(|(_, _, port)| port.is_newcomer() && port.guid() == guid) {
+            identities.push((guid, PortNum(0)));
+        }
+        identities.iter().for_each(|&identity| homes.accept(identity));
+        !identities.is_empty()
     }
 
     /// Whether an end port has to do without what belongs to its GUID alone. Switches are at home
