@@ -71,6 +71,9 @@ pub(super) struct Agent {
     pub(super) redirected_now: bool,
     /// The rest of it is left out in this sweep.
     pub(super) abandoned: bool,
+    /// Of its ports, only the counters of forward error correction are read: its sums are as they
+    /// were, and they do not include these.
+    pub(super) only_speeds: bool,
     pub(super) redirection: Option<Redirection>,
     pub(super) step: Step,
     /// Requests, or ports with requests, under way.
@@ -151,6 +154,7 @@ impl Agent {
             unsupported: 0,
             redirected_now: false,
             abandoned: false,
+            only_speeds: false,
             redirection: None,
             step: Step::Done,
             in_flight: 0,
@@ -165,6 +169,8 @@ impl Agent {
         if self.lid == old.lid {
             (self.support, self.unsupported) = (old.support, old.unsupported);
             self.redirection = old.redirection;
+            // They cover the ports without a link, too.
+            self.sums = old.sums;
         }
     }
 

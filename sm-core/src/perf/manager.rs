@@ -31,8 +31,9 @@ const EVENTS_MAX: usize = 4096;
 const SUMS_PORTS_MIN: u16 = 3;
 /// Every so many sweeps, the ports of a switch are read even if nothing seems to have moved.
 const FULL_EVERY: u64 = 8;
-/// Every so many sweeps, the counters of forward error correction are read.
-const SPEEDS_EVERY: u64 = 4;
+/// The counters of forward error correction are read by sweeps and glances, unless that was done
+/// less than so many seconds ago.
+const SPEEDS_AGE_S: u32 = 25;
 /// How often one query, with its answer, is counted by the ports of a switch: entering and leaving,
 /// twice.
 const COUNTS_PER_QUERY: u64 = 4;
@@ -185,6 +186,8 @@ struct Port {
     is_known: bool,
     /// Whether counters of FEC were read before.
     knows_speeds: bool,
+    /// When, seconds since 1970.
+    speeds_at_s: u32,
     /// Whether the link is faster than QDR: it has counters of FEC.
     is_fast: bool,
     /// Queries left in this sweep, as bits.
@@ -197,6 +200,12 @@ impl Port {
         self.agent = NONE;
         self.counts.forget_rates();
         self
+    }
+
+    /// Whether its counters of FEC are to be read, if its agent has such.
+    fn wants_speeds(&self, now_s: u32) -> bool {
+        let is_due = now_s.saturating_sub(self.speeds_at_s) >= SPEEDS_AGE_S;
+        self.is_fast && (is_due || !self.knows_speeds)
     }
 }
 
@@ -416,7 +425,7 @@ impl PerfManager {
 
     fn begin_sweep(&mut self, now: Instant) {
         if let Some(nodes) = self.new_nodes.take() {
-            self.replace_nodes(nodes);
+            self.replace_nodes(now, nodes);
         }
         self.sweep_began = Some(now);
         self.sweep_due = Some(now + self.settings.sweep_time);
@@ -424,7 +433,7 @@ impl PerfManager {
         // Ports that are not read, since nothing moved or nothing answers, show no new errors.
         self.ports.iter_mut().for_each(|port| port.counts.recent_faults = 0);
         for (index, agent) in (0..).zip(&mut self.agents) {
-            (agent.redirected_now, agent.abandoned) = (false, false);
+            (agent.redirected_now, agent.abandoned, agent.only_speeds) = (false, false, false);
             agent.in_flight = 0;
             if agent.support.is_none() && !self.settings.query_info {
                 agent.support = Some(Support::ASSUMED);
@@ -472,6 +481,7 @@ impl PerfManager {
 
     /// Asks an agent what its step is about, or begins with its next port.
     fn ask_agent(&mut self, now: Instant, agent: u32) {
+        let now_s = self.seconds(now);
         let at = &mut self.agents[agent as usize];
         let support = at.support.unwrap_or(Support::ASSUMED);
         match at.step {
@@ -488,10 +498,10 @@ impl PerfManager {
                 at.step = Step::Ports(next + 1);
                 let index = at.first_port + u32::from(next);
                 let (extended, plain) = (at.may(Unsupported::EXTENDED), at.may(Unsupported::PLAIN));
-                let speeds = at.may(Unsupported::SPEEDS);
+                let (speeds, only_speeds) = (at.may(Unsupported::SPEEDS), at.only_speeds);
                 let port = &mut self.ports[index as usize];
                 let mut pending = 0;
-                if port.agent == agent {
+                if port.agent == agent && !only_speeds {
                     // Error counters are there, or in the short ones.
                     if support.extended && extended && (support.additional || !self.is_glance) {
                         pending |= pending::LONG;
@@ -499,12 +509,10 @@ impl PerfManager {
                     if plain && !(support.additional && extended) {
                         pending |= pending::SHORT;
                     }
-                    let turn = self.status.sweeps.wrapping_add(index.into());
-                    let is_turn = self.reads_all || turn.is_multiple_of(SPEEDS_EVERY);
-                    let is_wanted = !self.is_glance && (is_turn || !port.knows_speeds);
-                    if speeds && port.is_fast && is_wanted {
-                        pending |= pending::SPEEDS;
-                    }
+                }
+                let is_wanted = port.wants_speeds(now_s) || (self.reads_all && port.is_fast);
+                if port.agent == agent && speeds && is_wanted {
+                    pending |= pending::SPEEDS;
                 }
                 port.pending = pending;
                 if pending != 0 {
@@ -523,7 +531,7 @@ impl PerfManager {
         let port = &mut self.ports[index as usize];
         let agent = port.agent;
         if port.pending == 0 {
-            port.is_known = true;
+            port.is_known |= !self.agents[agent as usize].only_speeds;
             let at = &mut self.agents[agent as usize];
             at.in_flight = at.in_flight.saturating_sub(1);
             self.requeue(agent);
@@ -566,6 +574,16 @@ impl PerfManager {
         };
         self.requeue(ask.agent);
         self.end_sweep_if_done(now);
+    }
+
+    /// What is left to read of a switch whose sums are as they were.
+    fn leave_quiet(&mut self, now: Instant, agent: u32) {
+        let now_s = self.seconds(now);
+        let at = &mut self.agents[agent as usize];
+        let ports = &self.ports[at.first_port as usize..][..at.port_count.into()];
+        let is_wanted = |port: &Port| port.agent == agent && port.wants_speeds(now_s);
+        at.only_speeds = at.may(Unsupported::SPEEDS) && ports.iter().any(is_wanted);
+        at.step = if at.only_speeds { Step::Ports(0) } else { Step::Done };
     }
 
     /// The port's next query is sent before those of ports that have not begun.

@@ -13,7 +13,7 @@ pub struct PortCounts {
     long: [u64; Counter::LONG_COUNT],
     /// The last readings of the others.
     short: [u32; Counter::COUNT - Counter::LONG_COUNT],
-    /// When this manager last cleared counters of the port.
+    /// When this manager last cleared counters of the port, or began to count.
     pub last_reset_s: u32,
     /// When error counters were last read.
     pub last_error_update_s: u32,
@@ -63,6 +63,11 @@ impl Default for PortCounts {
 }
 
 impl PortCounts {
+    /// Nothing counted yet, since a time in seconds since 1970.
+    pub(super) fn new(now_s: u32) -> Self {
+        Self { last_reset_s: now_s, ..Self::default() }
+    }
+
     /// The total of a counter.
     pub fn total(&self, counter: Counter) -> u64 {
         self.totals[counter as usize]

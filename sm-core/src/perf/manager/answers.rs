@@ -77,7 +77,7 @@ impl PerfManager {
         });
         if self.is_glance {
             if self.glance_at_sums(ask.agent, errors) && !is_full {
-                self.agents[ask.agent as usize].step = Step::Done;
+                self.leave_quiet(now, ask.agent);
             }
             return self.go_on(now, ask);
         }
@@ -92,8 +92,11 @@ impl PerfManager {
             }
         }
         let packets = at.sums_packets;
+        let ports = &self.ports[at.first_port as usize..][..at.port_count.into()];
+        let are_known = ports.iter().all(|port| port.is_known || port.agent != ask.agent);
         let is_quiet = !is_full
             && !is_turn
+            && are_known
             && at.sums.is_some_and(|last| {
                 let own = COUNTS_PER_QUERY * (sent - last.queries);
                 let most = last.packets.saturating_add(own);
@@ -101,10 +104,10 @@ impl PerfManager {
             });
         if is_quiet {
             self.status.quiet += 1;
-            at.step = Step::Done;
             for port in &mut self.ports[at.first_port as usize..][..at.port_count.into()] {
                 (port.counts.recent_xmit_data, port.counts.recent_rcv_data) = (0, 0);
             }
+            self.leave_quiet(now, ask.agent);
         } else {
             at.sums = Some(Sums { errors, packets, queries: sent });
         }
@@ -118,6 +121,7 @@ impl PerfManager {
         let node = &self.nodes[agent.node as usize].row;
         let (details, discards) =
             (agent.may(Unsupported::RCV_DETAILS), agent.may(Unsupported::XMIT_DETAILS));
+        let only_speeds = agent.only_speeds;
         let port = &mut self.ports[index];
         let was_known = match ask.query {
             Query::Speeds => std::mem::replace(&mut port.knows_speeds, true),
@@ -179,14 +183,22 @@ impl PerfManager {
                     port.pending |= pending::CLEAR_SHORT;
                 }
             }
+            Query::Speeds => {
+                let age_s = now_s.saturating_sub(port.speeds_at_s);
+                port.speeds_at_s = now_s;
+                if was_known {
+                    let others_s = if only_speeds { 0 } else { port.counts.recent_faults_s };
+                    port.counts.recent_faults_s = age_s.max(others_s);
+                }
+                if any_full(&port.counts, &queries::SPEEDS) {
+                    port.pending |= pending::CLEAR_SPEEDS;
+                }
+            }
             Query::RcvDetails if any_full(&port.counts, &queries::RCV_DETAILS) => {
                 port.pending |= pending::CLEAR_RCV_DETAILS;
             }
             Query::XmitDetails if any_full(&port.counts, &queries::XMIT_DETAILS) => {
                 port.pending |= pending::CLEAR_XMIT_DETAILS;
-            }
-            Query::Speeds if any_full(&port.counts, &queries::SPEEDS) => {
-                port.pending |= pending::CLEAR_SPEEDS;
             }
             Query::ClearShort(mask) => {
                 let cleared = (0..).zip(SHORT).filter(|(bit, _)| mask & 1 << bit != 0);

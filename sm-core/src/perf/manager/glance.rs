@@ -2,7 +2,8 @@
 //! half a minute, also if sweeps are rare.
 //!
 //! A switch is asked for the sums of all its ports, and port by port only if errors have grown; an
-//! adapter for its port's. Data counters, and switches without sums, are left to sweeps.
+//! adapter for its port's. The counters of forward error correction are in no sum: they are read of
+//! each port that has them. Data counters, and switches without sums, are left to sweeps.
 
 use std::time::{Duration, Instant};
 
@@ -20,14 +21,14 @@ impl PerfManager {
 
     pub(super) fn begin_glance(&mut self, now: Instant) {
         if let Some(nodes) = self.new_nodes.take() {
-            self.replace_nodes(nodes);
+            self.replace_nodes(now, nodes);
         }
         self.is_glance = true;
         self.sweep_began = Some(now);
         self.glance_due = self.glance_after(now);
         self.ports.iter_mut().for_each(|port| port.counts.recent_faults = 0);
         for (index, agent) in (0..).zip(&mut self.agents) {
-            (agent.redirected_now, agent.abandoned) = (false, false);
+            (agent.redirected_now, agent.abandoned, agent.only_speeds) = (false, false, false);
             agent.in_flight = 0;
             agent.step = match first_step(agent, false) {
                 // New ones are for a sweep.

@@ -1,6 +1,7 @@
 //! Takes over the nodes of the fabric.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use ib_mad::types::Lid;
 use ib_mad::wire::attribute::{CapabilityMask, LinkSpeedsExt, PortInfo, PortState};
@@ -11,8 +12,10 @@ use super::super::table::PortCounts;
 use super::{PerfManager, PerfNode, Port};
 
 impl PerfManager {
-    /// Replaces the nodes; ports that were known keep their counts. No query is outstanding.
-    pub(super) fn replace_nodes(&mut self, rows: Vec<Arc<Node>>) {
+    /// Replaces the nodes; ports that were known keep their counts. Those that are new count from
+    /// now on, as with OpenSM. No query is outstanding.
+    pub(super) fn replace_nodes(&mut self, now: Instant, rows: Vec<Arc<Node>>) {
+        let now_s = self.seconds(now);
         let old_nodes = std::mem::take(&mut self.nodes);
         let mut old_ports: Vec<Option<Port>> =
             std::mem::take(&mut self.ports).into_iter().map(Some).collect();
@@ -24,7 +27,7 @@ impl PerfManager {
             }
             let before = old.next_if(|old| old.row.guid == row.guid);
             if row.switch_info.is_some() || !self.settings.ignore_cas {
-                self.add_node(row, before.as_ref(), &mut old_ports, &old_agents);
+                self.add_node(now_s, row, before.as_ref(), &mut old_ports, &old_agents);
             }
         }
         for gone in old {
@@ -50,6 +53,7 @@ impl PerfManager {
 
     fn add_node(
         &mut self,
+        now_s: u32,
         row: Arc<Node>,
         before: Option<&PerfNode>,
         old_ports: &mut [Option<Port>],
@@ -97,12 +101,13 @@ impl PerfManager {
             let link = info.active_link(CapabilityMask::IS_EXTENDED_SPEEDS_SUPPORTED);
             let is_fast = link.speed_ext != LinkSpeedsExt::NONE || link.speed_ext2.0 != 0;
             let port = port.unwrap_or_else(|| Port {
-                counts: PortCounts::default(),
+                counts: PortCounts::new(now_s),
                 data_at_ms: 0,
                 agent,
                 number: at.num,
                 is_known: false,
                 knows_speeds: false,
+                speeds_at_s: 0,
                 is_fast,
                 pending: 0,
             });
