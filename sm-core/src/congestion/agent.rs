@@ -144,6 +144,13 @@ impl Agent {
         (self.verify, self.silent_cycles, self.has_no_log) = (true, 0, false);
     }
 
+    /// Compares all again in the next cycle. A silent agent is tried once more, too: its requests
+    /// or answers may have been lost.
+    pub(super) fn look_again(&mut self) {
+        self.verify = true;
+        self.silent_cycles = self.silent_cycles.min(SILENT_CYCLES_MAX - 1);
+    }
+
     /// The first request of a cycle; `None` if there is nothing to do.
     pub(super) fn first(&self, reads_logs: bool) -> Option<Query> {
         match self.state {

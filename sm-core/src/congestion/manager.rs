@@ -24,7 +24,7 @@ use crate::querier::Querier;
 pub const OUTSTANDING_MAX: usize = 65_536;
 /// Limit of events that wait to be polled; further ones are counted and dropped.
 const EVENTS_MAX: usize = 4096;
-/// Every so many readings of logs, all settings are compared again.
+/// Every so many readings of logs, all settings are compared again, and silent agents tried again.
 const VERIFY_EVERY: u64 = 8;
 /// Least time between the beginnings of two cycles.
 const CYCLE_MIN: Duration = Duration::from_secs(1);
@@ -315,7 +315,7 @@ impl CongestionManager {
             self.logs_due = Some(now + self.settings.interval);
             self.readings += 1;
             if self.readings.is_multiple_of(VERIFY_EVERY) {
-                self.agents.iter_mut().for_each(|agent| agent.verify = true);
+                self.agents.iter_mut().for_each(Agent::look_again);
             }
         }
         self.cycle_began = Some(now);

@@ -224,7 +224,7 @@ fn silence_with_a_protected_key_means_a_wrong_key() {
 }
 
 #[test]
-fn a_silent_agent_is_tried_three_times() {
+fn a_silent_agent_is_tried_three_times_and_then_now_and_then() {
     let mut bench = Bench::new(&[]);
     for _ in 0..3 {
         assert_eq!(bench.be_silent(), Some(cc::CONGESTION_INFO));
@@ -235,6 +235,13 @@ fn a_silent_agent_is_tried_three_times() {
     assert!(bench.query().is_none());
     assert_eq!(bench.manager.poll_event().unwrap().what, Happened::Silent);
     assert!(bench.manager.poll_event().is_none(), "reported once");
+    // Regression: an agent whose answers were lost had no settings until it changed.
+    let mut readings = 0;
+    while bench.query().is_none() {
+        bench.next_reading();
+        readings += 1;
+    }
+    assert!((1..=8).contains(&readings), "{readings}");
 }
 
 #[test]

@@ -54,10 +54,13 @@ pub(super) fn topograph(tiers: &Tiers) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::export::{Form, net_of, render};
     use crate::observe::problem::testing::plane;
     use crate::observe::topology::{Difference, Topology};
+    use ib_mad::wire::attribute::SwitchInfo;
 
     const LINKS: [(u64, u8, u64, u8); 5] =
         [(1, 1, 8, 1), (2, 1, 8, 2), (1, 9, 100, 1), (2, 9, 101, 1), (2, 10, 102, 1)];
@@ -81,11 +84,18 @@ mod tests {
 
     #[test]
     fn the_net_file_reads_back_as_the_same_topology() {
-        let plane = plane(&LINKS, 1, 0);
+        let mut plane = plane(&LINKS, 1, 0);
+        let nodes = &mut Arc::make_mut(&mut plane).nodes;
+        let enhanced = nodes.iter_mut().find(|node| node.switch_info.is_some()).unwrap();
+        let guid = enhanced.guid;
+        let switch = Arc::make_mut(enhanced).switch_info.as_mut().unwrap();
+        SwitchInfo::of_mut(switch).set_enhanced_port0(true);
         let text = render(&plane, Form::Ibnetdiscover, &[]);
         let net = ib_mad::netlist::Net::parse("test", &text).unwrap();
         assert_eq!(net.nodes().len(), net_of(&plane).nodes().len());
         let difference = Difference::between(&Topology::of(&plane), &Topology::of_net(&net));
         assert!(difference.is_empty(), "{difference:?}\n{text}");
+        let mut enhanced = net.nodes().iter().filter(|node| node.enhanced_port0);
+        assert_eq!((enhanced.next().map(|node| node.guid), enhanced.count()), (Some(guid), 0));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ib_mad::netlist::{LinkRate, Net, Node, NodeKind, PortRef};
 use ib_mad::types::Guid;
-use ib_mad::wire::attribute::{NodeInfo, NodeType};
+use ib_mad::wire::attribute::{NodeInfo, NodeType, SwitchInfo};
 use sa_proto::snapshot::{self, FabricPlane};
 
 use crate::observe::links::End;
@@ -50,6 +50,8 @@ fn entry(node: &snapshot::Node) -> Node {
     entry.system_image_guid = info.system_image_guid();
     entry.vendor_id = info.vendor_id();
     entry.device_id = info.device_id();
+    let switch = node.switch_info.as_ref();
+    entry.enhanced_port0 = switch.is_some_and(|switch| SwitchInfo::of(switch).enhanced_port0());
     for port in &node.ports {
         let Some(to) = entry.port_mut(port.num.0) else { continue };
         if let Some(end) = End::new(node, port) {

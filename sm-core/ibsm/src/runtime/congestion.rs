@@ -127,7 +127,7 @@ impl CongestionTask {
             }
             Happened::Silent => info!(
                 "'{name}' {guid} port {port} does not answer requests of congestion control: \
-                 skipped after 3 readings of logs, until it changes or SIGHUP"
+                 after 3 readings of logs it is tried at every 8th only, until it answers"
             ),
         }
     }

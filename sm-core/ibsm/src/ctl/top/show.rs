@@ -328,7 +328,7 @@ fn responder(one: &ResponderNow, name: usize) -> Line {
             millis(load.lag_ms)
         ),
     };
-    Line::of(Tone::Plain, format!("{:<name$}  ", fitted(&one.name, name)))
+    Line::of(Tone::Plain, format!("{:<name$}  ", with_its_end(&one.name, name)))
         .and(tone, format!("{:<9}", one.state.name()))
         .and(Tone::Plain, rest)
 }
@@ -355,6 +355,17 @@ fn talker(one: &Talker, name: usize) -> Line {
 }
 
 /// Cuts `text` to `width` characters.
+/// A name without its middle if it is too long: names of responders differ at their ends.
+fn with_its_end(name: &str, width: usize) -> String {
+    let count = name.chars().count();
+    if count <= width {
+        return name.to_owned();
+    }
+    let end = width.saturating_sub(1).min(5);
+    let begin = width.saturating_sub(1 + end);
+    name.chars().take(begin).chain(['…']).chain(name.chars().skip(count - end)).collect()
+}
+
 fn fitted(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -524,6 +535,17 @@ mod tests {
         assert!(wide.iter().filter(|line| has_both(line)).count() > 5);
         let text = plain(&View { url: "", ..View::of(&moment) });
         assert!(text.contains("ATTRIBUTE"), "{text}");
+    }
+
+    /// Regression: in 80 columns all default names looked the same.
+    #[test]
+    fn names_of_responders_differ_in_80_columns() {
+        assert_eq!(with_its_end("ibsa-15229", 9), "ibs…15229");
+        assert_eq!(with_its_end("ibsa-1522", 9), "ibsa-1522");
+        assert_eq!(
+            (with_its_end("ibsa-15229", 1), with_its_end("ab", 0)),
+            ("…".into(), "…".into())
+        );
     }
 
     #[test]

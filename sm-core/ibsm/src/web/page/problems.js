@@ -39,7 +39,8 @@ export class ProblemsView {
   }
 
   show() {
-    fill(byId("problem-table").tBodies[0], this.list, COLUMNS, { none: "No problems." });
+    const none = this.version === undefined ? "Loading…" : "No problems.";
+    fill(byId("problem-table").tBodies[0], this.list, COLUMNS, { none });
     const more = byId("problems-more");
     more.hidden = this.unlisted === 0;
     setText(more, `${count(this.unlisted)} more problems are not listed.`);
