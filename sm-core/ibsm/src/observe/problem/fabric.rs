@@ -1,5 +1,5 @@
 //! Problems of the published fabric: links below what their ends support or not Active, and nodes
-//! and links that are missing.
+//! and links that are missing, or lead elsewhere.
 //!
 //! What is missing was there since this manager started: a node or link that went is reported for a
 //! day, unless its place is taken. With a history, what the manager knew before its restart counts,
@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 use ib_mad::types::Guid;
 use sa_proto::snapshot::{FabricPlane, Node, find};
 
+use super::swaps::{UsualLinks, swaps};
 use super::{Condition, Kind, Subject};
 use crate::observe::links::{End as LinkEnd, shortfall};
 use crate::observe::node_name;
-use crate::observe::topology::{Difference, End, Missing, Moved, Topology};
+use crate::observe::topology::{Difference, End, Missing, Topology};
 
 /// How long a node or link that went is reported as missing.
 const MISSED_FOR: Duration = Duration::from_secs(24 * 3600);
@@ -30,6 +31,9 @@ pub(in crate::observe) struct FabricWatch {
     known: Topology,
     lost_nodes: BTreeMap<Guid, Instant>,
     lost_links: BTreeMap<End, Instant>,
+    /// Where links led before, if nothing is expected.
+    usual: UsualLinks,
+    swapped: Vec<Condition>,
     /// The fabric before the restart, for the first one that is published, and when that was read.
     remembered: Option<(Topology, Instant)>,
     /// What was missing of that, and still is.
@@ -68,6 +72,7 @@ impl FabricWatch {
             }
             None => {
                 self.learn_again(now, current.clone());
+                self.find_swaps(now, &current);
                 Missing::of(&self.known, &current)
             }
         };
@@ -85,6 +90,9 @@ impl FabricWatch {
         if self.forget(now) {
             self.missing = Arc::new(Missing::of(&self.known, &Topology::of(plane)));
         }
+        if self.usual.are_due(now, MISSED_FOR) {
+            self.find_swaps(now, &Topology::of(plane));
+        }
         let missing_nodes = self.lost_nodes.keys().filter_map(|&guid| {
             let node = self.known.nodes.get(&guid)?;
             let kind = if node.is_switch { Kind::SwitchMissing } else { Kind::HostMissing };
@@ -101,7 +109,12 @@ impl FabricWatch {
             Some(missing(Kind::LinkMissing, subject, detail, is_earlier))
         });
         let all: Vec<_> = missing_nodes.chain(missing_links).collect();
-        self.of_links.iter().cloned().chain(all).collect()
+        self.of_links.iter().chain(&self.swapped).cloned().chain(all).collect()
+    }
+
+    fn find_swaps(&mut self, now: Instant, current: &Topology) {
+        self.usual.follow(now, current, MISSED_FOR);
+        self.swapped = self.usual.conditions(current);
     }
 
     /// What is missing of the fabric of the last call of [`conditions`](Self::conditions).
@@ -117,6 +130,7 @@ impl FabricWatch {
         let before = self.remembered.take_if(|_| is_first).filter(is_recent);
         let is_restart = before.is_some();
         if let Some((before, _)) = before {
+            self.usual = UsualLinks::of(&before);
             self.known = before;
         }
         self.learn(now, new);
@@ -241,15 +255,7 @@ fn unlike(expected: &Topology, current: &Topology) -> Vec<Condition> {
         let detail = format!("the cable leads to {is}; expected is {was}");
         Condition::new(Kind::CableMoved, port(current, moved.end), detail)
     });
-    let swapped = swaps.iter().map(|swap| {
-        let [one, other] = swap.ends.map(|end| current.describe(end));
-        let [of_one, of_other] = swap.expected.map(|end| current.describe(end));
-        let detail = format!(
-            "two cables are swapped: expected are {one} to {of_one}, and {other} to {of_other}; it \
-             is the other way round"
-        );
-        Condition::new(Kind::CableMoved, port(current, swap.ends[0]), detail)
-    });
+    let swapped = swaps.iter().map(|swap| swap.condition(current, "expected are"));
     let changed = difference.changed.iter().map(|end| {
         let (is, was) = (&current.links[end].rate, &expected.links[end].rate);
         let far = current.describe(current.links[end].far);
@@ -264,35 +270,6 @@ fn unlike(expected: &Topology, current: &Topology) -> Vec<Condition> {
         .chain(swapped)
         .chain(changed)
         .collect()
-}
-
-/// Two cables whose ends on one side were swapped.
-struct Swap {
-    /// An end of each.
-    ends: [End; 2],
-    /// Where these led.
-    expected: [End; 2],
-}
-
-/// The pairs of swapped cables among these: either end of each has the far end of the other.
-fn swaps(moved: &[Moved]) -> Vec<Swap> {
-    let by_end: BTreeMap<End, &Moved> = moved.iter().map(|moved| (moved.end, moved)).collect();
-    let mut swaps: Vec<Swap> = Vec::new();
-    let mut known: HashSet<End> = HashSet::new();
-    for (&end, one) in &by_end {
-        if known.contains(&end) {
-            continue;
-        }
-        // Where its cable led, another leads now, and where that led, its cable does.
-        let Some(back) = by_end.get(&one.was) else { continue };
-        let Some(other) = by_end.get(&back.is) else { continue };
-        if other.is == one.was && other.was == one.is && other.end != end {
-            let (ends, expected) = ([end, other.end], [one.was, other.was]);
-            known.extend([ends, expected].concat());
-            swaps.push(Swap { ends, expected });
-        }
-    }
-    swaps
 }
 
 /// Nodes among `missing` whose places others have: all far ends of their links have links again.
@@ -411,6 +388,21 @@ mod tests {
             "two cables are swapped: expected are 'n1' port 9 to 'n100' port 1, and 'n2' port 9 to \
              'n101' port 1; it is the other way round"
         );
+    }
+
+    #[test]
+    fn without_a_baseline_cables_are_swapped_for_a_day_or_until_one_is_taken() {
+        let (mut watch, now) = (FabricWatch::default(), Instant::now());
+        let swapped = plane(&[ALL[0], ALL[1], (1, 9, 101, 1), (2, 9, 100, 1)], 0, 0);
+        watch.remember(now, Topology::of(&plane(&ALL, 0, 0)));
+        let kinds = |found: Vec<Condition>| found.iter().map(|one| one.kind).collect::<Vec<_>>();
+        for later in [SECOND, MISSED_FOR / 2] {
+            assert_eq!(kinds(watch.conditions(now + later, &swapped)), [Kind::CableMoved]);
+        }
+        assert_eq!(kinds(watch.conditions(now + SECOND + MISSED_FOR, &swapped)), []);
+        watch.conditions(now, &plane(&ALL, 0, 0));
+        watch.expect(Some(Arc::new(Topology::of(&swapped))));
+        assert_eq!(kinds(watch.conditions(now, &swapped)), []);
     }
 
     #[test]

@@ -203,7 +203,7 @@ kinds! {
     /// A link is missing whose ends are both present.
     LinkMissing, "link_missing", Warning, 0,
         "check the cable; if it is gone for good, wait a day or take a baseline";
-    /// A cable leads elsewhere than in the baseline.
+    /// A cable leads elsewhere than in the baseline, or two cables were swapped.
     CableMoved, "cable_moved", Warning, 0,
         "connect it as expected, or take another baseline";
     /// A node that is not in the baseline.

@@ -21,6 +21,7 @@ mod lines;
 mod list;
 mod order;
 mod responders;
+mod swaps;
 #[cfg(test)]
 pub(crate) mod testing;
 
