@@ -233,6 +233,7 @@ impl From<OrderFailure> for Refusal {
             OrderFailure::Refused(OrderRefusal::Unknown(_)) => StatusCode::NOT_FOUND,
             OrderFailure::Refused(_) => StatusCode::BAD_REQUEST,
             OrderFailure::NotMaster
+            | OrderFailure::NotKnown
             | OrderFailure::Busy
             | OrderFailure::NotStored
             | OrderFailure::Unknown => StatusCode::SERVICE_UNAVAILABLE,
@@ -305,7 +306,7 @@ impl Served {
 
     /// The published snapshot.
     fn snapshot(&self) -> Result<Arc<Snapshot>, Refusal> {
-        Ok(self.desk.snapshot().ok_or(OrderFailure::NotMaster)?)
+        Ok(self.desk.snapshot()?)
     }
 
     /// A token of a caller; `None` if the file of users has changed what it says of that user.

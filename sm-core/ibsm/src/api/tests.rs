@@ -508,8 +508,33 @@ fn who_is_not_master_changes_and_lists_nothing() {
     bed.registry.set_open(false);
     let add = r#"{"pkey": "0x5", "guids": ["11"]}"#;
     assert_eq!(bed.ask("POST resources/pkeys", add).0, 503);
+    bed.registry.set_open(true);
+    assert_eq!(bed.ask("POST resources/pkeys", add).0, 200);
+    // Regression: lists were empty from the beginning of a session until its fabric and its registry
+    // were published.
+    let lists = |status: u16, why: &str| {
+        for list in ["pkeys?guids_data=true", "ports", "systems", "links", "vports"] {
+            assert_eq!(bed.ask(&format!("GET resources/{list}"), "").0, status, "{list}: {why}");
+        }
+        assert_eq!(bed.ask("GET app/smconf", "").0, status, "{why}");
+    };
     bed.publisher.end_session();
-    assert_eq!(bed.ask("GET resources/pkeys?guids_data=true", "").0, 503, "not an empty list");
+    lists(503, "it is not the master");
+    bed.publisher.begin_session(Guid(1)).unwrap();
+    lists(503, "the fabric is not published");
+    bed.publisher.publish(plane()).unwrap();
+    bed.registry.session_begun();
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let (status, all) = bed.ask("GET resources/pkeys?guids_data=true", "");
+        if status == 200 {
+            assert_eq!(all["0x5"]["guids"][0]["guid"], "0000000000000011", "{all}");
+            break;
+        }
+        assert_eq!(status, 503);
+        assert!(Instant::now() < end, "nothing is listed");
+    }
+    lists(200, "all is known");
 }
 
 /// The client that networking-mlnx-baremetal has for UFM, unchanged, from PyPI.

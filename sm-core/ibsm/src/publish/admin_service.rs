@@ -95,7 +95,11 @@ impl AdminService {
     fn knows_registry(&self) -> Result<(), Status> {
         let sm = self.shared.sm.load();
         if matches!(sm.state.as_str(), "" | "master") {
-            return Ok(());
+            // At its start, and after a takeover, it is to be read and published first.
+            let is_known = self.shared.is_master() && self.shared.announced.borrow().has_registry();
+            let not_yet =
+                "this SM has not published its fabric and registry yet; retry in a moment";
+            return is_known.then_some(()).ok_or_else(|| Status::unavailable(not_yet));
         }
         Err(Status::failed_precondition(match sm.state.as_str() {
             "discovering" => {

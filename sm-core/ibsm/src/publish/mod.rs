@@ -435,6 +435,17 @@ impl Publisher {
         self.writer().cell.current().version()
     }
 
+    /// The snapshot published last, if it is of the current session and has both the fabric and the
+    /// registry. Another one lacks rows that are there: nothing may be listed from it.
+    pub fn whole(&self) -> Option<Arc<Snapshot>> {
+        let writer = self.writer();
+        let current = writer.cell.current();
+        let version = current.version();
+        let is_of_session = Some(version.session) == writer.session;
+        let is_whole = is_of_session && version.fabric_generation > 0 && version.has_registry();
+        is_whole.then_some(current)
+    }
+
     /// A reading end of the snapshot published last.
     pub fn reader(&self) -> Reader<Snapshot> {
         self.writer().cell.reader()

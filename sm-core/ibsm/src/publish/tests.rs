@@ -238,6 +238,18 @@ fn a_standby_does_not_list_the_registry() {
             assert!(refusal.message().contains(reason), "{refusal}");
         }
     }
+    // Regression: a master that had published nothing yet reported that there are none, too.
+    let unavailable = |state: &str| {
+        let listed = asked(state, false);
+        let codes = listed.into_iter().map(|listed| listed.unwrap_err().code());
+        assert!(codes.into_iter().all(|code| code == tonic::Code::Unavailable), "{state}");
+    };
+    unavailable("");
+    unavailable("master");
+    publisher.begin_session(Guid(1)).unwrap();
+    publisher.publish(FabricPlane::default()).unwrap();
+    unavailable("master");
+    publisher.publish_registry(RegistryPlane { sequence: 1, ..Default::default() }).unwrap();
     let listed = asked("master", false);
     assert!(listed.iter().all(Result::is_ok), "{listed:?}");
 }

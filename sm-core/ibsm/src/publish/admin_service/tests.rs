@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use sa_proto::serve::{Caller, Grounds};
-use sa_proto::snapshot::HistoryLimits;
+use sa_proto::snapshot::{HistoryLimits, Version};
 use sa_proto::trust::Role;
 use tonic::Code;
 
@@ -101,6 +101,8 @@ async fn what_takes_long_waits_for_its_turn() {
 #[tokio::test]
 async fn one_user_has_a_share_of_inspections_and_of_other_lists() {
     let (service, _closing) = service();
+    let known = Version { fabric_generation: 1, registry_sequence: 1, ..Version::NONE };
+    service.shared.announced.send_replace(known);
     let mut held = Vec::new();
     while let Ok(place) = service.answering.enter(Share::User(7)) {
         held.push(place);

@@ -97,7 +97,10 @@ pub(super) struct DurableRegistry {
     publisher: Arc<Publisher>,
     /// The session in which the registry was published.
     published: Option<Session>,
-    /// The same when the store failed, and the version that it held then.
+    /// The session in which a registry was published that lacks nothing: this manager alone may
+    /// commit to the store. Others could have added to a copy.
+    certain: Option<Session>,
+    /// The same as `published` when the store failed, and the version that it held then.
     published_before: Option<(Session, RegistryVersion)>,
     /// The session in which a copy of a shared store was published, which is logged once.
     copy_published: Option<Session>,
@@ -176,6 +179,7 @@ impl DurableRegistry {
             discarded: None,
             publisher,
             published: None,
+            certain: None,
             published_before: None,
             copy_published: None,
             events: Vec::new(),
@@ -292,6 +296,7 @@ impl DurableRegistry {
         self.stamped = None;
         self.published = None;
         self.published_before = None;
+        self.doubt();
         // While standing by, the copy is what is stored.
         let copy = self.followed.take();
         let outcomes = std::mem::take(&mut self.followed_outcomes);
@@ -401,6 +406,11 @@ impl DurableRegistry {
     /// The session in which all of the registry is published.
     pub(super) fn published(&self) -> Option<Session> {
         self.published
+    }
+
+    /// The last session in which a registry was published that lacks nothing, if it still does.
+    pub(super) fn certain(&self) -> Option<Session> {
+        self.certain
     }
 
     /// All rows as they are stored; `None` while the store cannot be used.

@@ -245,7 +245,7 @@ impl RegistryHandle {
     }
 
     /// A session has begun: the registry must be published in it.
-    pub(super) fn session_begun(&self) {
+    pub(crate) fn session_begun(&self) {
         self.shared.inbox().session = true;
         self.shared.arrived.notify_one();
     }

@@ -1,7 +1,8 @@
 //! Orders of programs about partitions: the gRPC service, and what other faces use.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::Ordering::Acquire;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ib_mad::types::PKey;
@@ -47,6 +48,10 @@ pub enum OrderFailure {
         "this SM is not the master, or its first sweep has not ended: order it there, or later"
     )]
     NotMaster,
+    /// This SM is master, and has not published its fabric and its registry yet, or another manager
+    /// may have added to the registry.
+    #[error("this SM is the master and does not know all that is registered yet: ask again")]
+    NotKnown,
     /// Too much waits for the registry.
     #[error("too many writes wait for the registry; order it again")]
     Busy,
@@ -125,11 +130,19 @@ impl PartitionDesk {
         self.shared.site().clone()
     }
 
-    /// The snapshot that is published; `None` while this SM publishes none.
-    pub fn snapshot(&self) -> Option<Arc<Snapshot>> {
-        let publisher = self.shared.publisher.get()?.upgrade()?;
-        publisher.session()?;
-        Some(publisher.reader().current().clone())
+    /// The snapshot to list from: with all that is on the fabric, and all that was ever
+    /// acknowledged.
+    pub fn snapshot(&self) -> Result<Arc<Snapshot>, OrderFailure> {
+        // Before the snapshot, which then has at least that registry.
+        let certain = self.shared.certain.load(Acquire);
+        let publisher = self.shared.publisher.get().and_then(Weak::upgrade);
+        let publisher = publisher.ok_or(OrderFailure::NotMaster)?;
+        let session = publisher.session().ok_or(OrderFailure::NotMaster)?;
+        // Another session may begin meanwhile.
+        let is_certain = |snapshot: &Arc<Snapshot>| {
+            session.epoch == certain && snapshot.version().session == session
+        };
+        publisher.whole().filter(is_certain).ok_or(OrderFailure::NotKnown)
     }
 }
 
@@ -144,9 +157,10 @@ impl From<OrderFailure> for Status {
             }
             OrderFailure::Refused(_) => Self::invalid_argument(message),
             OrderFailure::NotMaster => Self::failed_precondition(message),
-            OrderFailure::Busy | OrderFailure::NotStored | OrderFailure::Unknown => {
-                Self::unavailable(message)
-            }
+            OrderFailure::NotKnown
+            | OrderFailure::Busy
+            | OrderFailure::NotStored
+            | OrderFailure::Unknown => Self::unavailable(message),
         }
     }
 }
@@ -172,7 +186,7 @@ impl Partitions for PartitionService {
             0 => None,
             number => Some(wanted(number)?),
         };
-        let snapshot = self.desk.snapshot().ok_or(OrderFailure::NotMaster)?;
+        let snapshot = self.desk.snapshot()?;
         let site = self.desk.site();
         let listed = self.answering.answer(share, move |send| {
             list::list(&snapshot, &site, only, brief, send);

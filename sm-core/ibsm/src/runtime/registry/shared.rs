@@ -152,6 +152,9 @@ pub(super) struct Shared {
     pub(super) arrived: Condvar,
     /// Epoch of the session in which the registry is published; 0 if in none.
     pub(super) published: AtomicU64,
+    /// Epoch of the session in which a registry was published that lacks nothing which any manager
+    /// has acknowledged; 0 if in none. It may be a past one.
+    pub(super) certain: AtomicU64,
     /// Turns of the service loop, which show that it does not hang.
     pub(super) turns: AtomicU64,
     /// Whether writes are accepted: there is a session.
@@ -209,6 +212,7 @@ impl Shared {
             inbox: Mutex::default(),
             arrived: Condvar::new(),
             published: AtomicU64::new(0),
+            certain: AtomicU64::new(0),
             turns: AtomicU64::new(0),
             open: watch::Sender::new(false),
             sealed: AtomicBool::new(false),

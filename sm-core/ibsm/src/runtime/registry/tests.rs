@@ -120,6 +120,7 @@ fn an_order_of_a_program_is_published_when_it_is_answered_and_there_after_a_rest
     let desk = handle.desk();
     assert_eq!(give(&desk, order(5, 1)), Err(OrderFailure::NotMaster));
     handle.set_open(true);
+    publisher.publish(FabricPlane::default()).unwrap();
     let granted = give(&desk, order(5, 1)).unwrap();
     assert_eq!(granted.epoch, publisher.session().unwrap().epoch);
     let published = handle.plane();
@@ -137,6 +138,53 @@ fn an_order_of_a_program_is_published_when_it_is_answered_and_there_after_a_rest
     let (handle, _publisher) = self::handle(&directory);
     let known = handle.api_partitions().unwrap();
     assert!(!known.is_empty(), "known before the first sweep");
+}
+
+/// Regression: after a restart or a takeover, lists were empty until the registry was published:
+/// ib-kubernetes gave GUIDs of members to other pods.
+#[test]
+fn nothing_is_listed_before_the_fabric_and_the_registry_of_the_session_are_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let (handle, publisher, ..) = master(&directory);
+    handle.set_open(true);
+    give(&handle.desk(), order(5, 1)).unwrap();
+    drop(handle);
+    drop(publisher);
+
+    let (handle, publisher) = self::handle(&directory);
+    let desk = handle.desk();
+    let listed = || desk.snapshot().map(|snapshot| snapshot.registry().partition_members.len());
+    assert_eq!(listed(), Err(OrderFailure::NotMaster));
+    publisher.begin_session(Guid(1)).unwrap();
+    assert_eq!(listed(), Err(OrderFailure::NotKnown), "nothing is published");
+    publisher.publish(FabricPlane::default()).unwrap();
+    assert_eq!(listed(), Err(OrderFailure::NotKnown), "the registry is not");
+    handle.fabric_changed(ports(), Vec::new(), Issuer::default());
+    let known = || {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            match listed() {
+                Ok(count) => return count,
+                Err(failure) => assert_eq!(failure, OrderFailure::NotKnown),
+            }
+            assert!(Instant::now() < end, "nothing is listed");
+        }
+    };
+    assert_eq!(known(), 1);
+
+    // In the next session the registry comes first.
+    publisher.end_session();
+    assert_eq!(listed(), Err(OrderFailure::NotMaster));
+    let session = publisher.begin_session(Guid(1)).unwrap();
+    assert_eq!(listed(), Err(OrderFailure::NotKnown), "what is published is of the last session");
+    await_published(&handle, session.epoch);
+    assert_eq!(listed(), Err(OrderFailure::NotKnown), "the fabric is not known");
+    publisher.publish(FabricPlane::default()).unwrap();
+    assert_eq!(known(), 1);
+    // A session that is renewed has both at once.
+    publisher.renew().unwrap();
+    handle.session_begun();
+    assert_eq!(known(), 1);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release, SeqCst};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -464,6 +464,9 @@ impl RegistryThread {
             Some(vec![Verdict::Silence; self.deciding.len()])
         });
         self.report_held();
+        // Before any answer: who gets one sees its effect.
+        let certain = self.durable.certain().map_or(0, |session| session.epoch);
+        self.shared.certain.store(certain, Release);
         let epoch = self.durable.published().map_or(0, |session| session.epoch);
         if self.shared.published.swap(epoch, Relaxed) != epoch {
             self.shared.ring();

@@ -371,6 +371,9 @@ impl DurableRegistry {
                 return vec![Verdict::Silence; batch.writes.len()];
             }
         };
+        if self.is_settled() {
+            self.certain = self.published;
+        }
         let epoch = session.epoch;
         let verdict = |(write, decision): (&Write, Decision)| {
             let reply = match decision {

@@ -32,6 +32,7 @@ impl DurableRegistry {
             self.followed = Some(self.rows());
             self.access = Access::Copy;
             self.published = None;
+            self.doubt();
             // The store reports no result of a commit that is under way; it may be stored. What is
             // read next replaces what is in memory; until then no decision there counts.
             if self.uncommitted().is_some() {
@@ -67,6 +68,12 @@ impl DurableRegistry {
         if self.store.is_shared() {
             self.poll_store(now_s);
         }
+    }
+
+    /// Another manager may commit from now on, if several share the store: what is published may
+    /// lack something.
+    pub(super) fn doubt(&mut self) {
+        self.certain = self.certain.filter(|_| !self.store.is_shared());
     }
 
     /// Whether the store has a session that is not below this one: another manager stored in it.

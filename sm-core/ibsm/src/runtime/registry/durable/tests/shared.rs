@@ -80,6 +80,29 @@ fn a_commit_that_is_under_way_as_the_fence_is_given_back_is_not_waited_for() {
     assert_eq!(durable.changed_guid_blocks()[0].guids[1], Guid(0x77));
 }
 
+/// A copy of the store, or a registry to which another manager may add, is not listed: a list that
+/// lacks a member gives its GUID to another pod.
+#[test]
+fn what_is_published_is_certain_only_while_this_manager_alone_may_commit() {
+    let bed = Bed::new();
+    let (mut durable, link) = sharing(&bed);
+    let session = bed.publisher.session();
+    assert!(session.is_some() && durable.certain() == session);
+    durable.set_yields(true);
+    durable.begin(NOW_S, Work::default());
+    let end = Instant::now() + PATIENCE;
+    while durable.published() != session {
+        assert!(Instant::now() < end, "the copy is not published");
+        durable.begin(NOW_S, Work::default());
+        durable.refresh(NOW_S);
+        assert_eq!(durable.certain(), None);
+    }
+    durable.set_yields(false);
+    await_open(&mut durable);
+    assert_eq!(durable.certain(), session);
+    drop(link);
+}
+
 /// Regression: the news that the fence was taken could arrive after it had been given back: the
 /// next batch began, and its commit was ignored.
 #[test]
