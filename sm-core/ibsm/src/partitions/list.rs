@@ -137,11 +137,10 @@ pub fn list(
     let mut all: BTreeMap<PKey, proto::Partition> = BTreeMap::new();
     let is_wanted = |pkey: PKey| only.is_none_or(|only| only.base() == pkey.base());
     for row in snapshot.fabric().partitions.iter().filter(|row| is_wanted(row.pkey)) {
-        let (pkey, name) = (row.pkey.base().into(), row.name.clone());
-        let published =
-            || proto::Partition { pkey, name, sl: row.sl.get().into(), ..Default::default() };
-        let partition = files.find(row.pkey);
-        all.insert(PKey(row.pkey.base()), partition.unwrap_or_else(published));
+        // A partition of programs may be in force for some more milliseconds after it was deleted.
+        if let Some(partition) = files.find(row.pkey) {
+            all.insert(PKey(row.pkey.base()), partition);
+        }
     }
     for row in registry.api_partitions.iter().filter(|row| is_wanted(row.pkey)) {
         let ApiPartition { pkey, ipoib, mtu, rate, sl, .. } = **row;
