@@ -245,7 +245,7 @@ fn pkey(slot: usize) -> PKey {
 }
 
 fn member(guid: Guid) -> WantedMember {
-    WantedMember { guid, full: true, limited: false, first: false }
+    WantedMember { guid, full: true, limited: false, first: false, host: None }
 }
 
 #[cfg(test)]

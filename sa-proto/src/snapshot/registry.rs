@@ -466,6 +466,9 @@ pub struct PartitionMember {
     pub limited: bool,
     /// Whether the P_Key is to be at index 0 of the port's table.
     pub first: bool,
+    /// The host that it was added by, if it was by name: so it is removed by that name, also while
+    /// the host is away.
+    pub host: String,
 }
 
 /// A port whose memberships, aliases or other registrations were removed when it left the fabric. A
@@ -486,7 +489,7 @@ canonical!(Subscription { rid, inform_info, lid, qpn, sl, pkey, grh, trusted, re
 canonical!(AliasGuid { alias, port_guid, index });
 canonical!(ApiPartition { pkey, name, ipoib, mtu, rate, sl });
 canonical!(PartitionMemberRid { pkey, guid });
-canonical!(PartitionMember { rid, full, limited, first });
+canonical!(PartitionMember { rid, full, limited, first, host });
 canonical!(LapsedPort { port_guid });
 
 impl fmt::Debug for Service {
@@ -561,7 +564,8 @@ mod samples {
     impl PartitionMember {
         pub(crate) fn sample(key: u64, value: u8) -> Self {
             let rid = PartitionMemberRid { pkey: PKey((key / 3) as u16), guid: Guid(key) };
-            Self { rid, full: value != 1, limited: value > 0, first: value == 2 }
+            let host = if value == 2 { format!("host{key}") } else { String::new() };
+            Self { rid, full: value != 1, limited: value > 0, first: value == 2, host }
         }
     }
 

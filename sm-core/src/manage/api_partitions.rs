@@ -70,7 +70,7 @@ impl ApiPartitions {
             let mut members: BTreeMap<Guid, Member> = BTreeMap::new();
             while let Some(member) = rows.next_if(|member| member.rid.pkey <= row.pkey) {
                 if member.rid.pkey == row.pkey {
-                    let PartitionMember { rid, full, limited, first } = **member;
+                    let PartitionMember { rid, full, limited, first, .. } = **member;
                     let port = port_of(rid.guid);
                     let none = Member { port, full: false, limited: false, first: false };
                     let known = members.entry(port).or_insert(none);
@@ -300,7 +300,7 @@ mod tests {
 
     fn member(guid: u64, full: bool) -> PartitionMember {
         let rid = PartitionMemberRid { pkey: PKEY, guid: Guid(guid) };
-        PartitionMember { rid, full, limited: !full, first: false }
+        PartitionMember { rid, full, limited: !full, first: false, host: String::new() }
     }
 
     fn plane(row: ApiPartition, members: &[PartitionMember]) -> RegistryPlane {

@@ -7,7 +7,7 @@
 //!
 //! Not here: what the rows mean for ports (`manage::api_partitions`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use ib_mad::types::{Guid, Mtu, PKey, Rate, Sl};
 use sa_proto::snapshot::{ApiPartition, PartitionMember, PartitionMemberRid};
@@ -60,6 +60,8 @@ pub enum PartitionAction {
     Remove {
         /// The members.
         guids: Vec<Guid>,
+        /// Hosts: members that were added by these names, wherever the hosts are.
+        hosts: Vec<String>,
         /// Whether the partition is deleted if no member is left.
         deletes_empty: bool,
     },
@@ -94,7 +96,7 @@ pub struct Attributes {
 }
 
 /// A member that a program adds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedMember {
     /// GUID of a port, or an alias GUID.
     pub guid: Guid,
@@ -104,6 +106,8 @@ pub struct WantedMember {
     pub limited: bool,
     /// Whether the P_Key is to be at index 0 of the port's table.
     pub first: bool,
+    /// The host that it is added by. `None` keeps the one that is known.
+    pub host: Option<String>,
 }
 
 /// Why an order is refused. It has changed nothing.
@@ -131,7 +135,7 @@ pub enum OrderRefusal {
     #[error("{0} is to be neither a full nor a limited member")]
     NoMembership(Guid),
     /// Too many GUIDs.
-    #[error("an order has at most {ORDER_GUIDS_MAX} GUIDs")]
+    #[error("an order has at most {ORDER_GUIDS_MAX} GUIDs or hosts")]
     TooManyGuids,
     /// Too many partitions.
     #[error("programs have made {API_PARTITIONS_MAX} partitions, which is the limit")]
@@ -203,11 +207,11 @@ fn decide(core: &mut Core, records_max: usize, order: &PartitionOrder) -> Result
             }
             members.iter().for_each(|member| put(core, pkey, member));
         }
-        PartitionAction::Remove { guids, deletes_empty } => {
-            if guids.len() > ORDER_GUIDS_MAX {
+        PartitionAction::Remove { guids, hosts, deletes_empty } => {
+            if guids.len().max(hosts.len()) > ORDER_GUIDS_MAX {
                 return Err(OrderRefusal::TooManyGuids);
             }
-            for &guid in guids {
+            for guid in guids.iter().copied().chain(added_by(core, pkey, hosts)) {
                 core.partition_members.remove(PartitionMemberRid { pkey, guid });
             }
             if *deletes_empty && members_of(core, pkey).next().is_none() {
@@ -232,10 +236,24 @@ fn members_of(core: &Core, pkey: PKey) -> impl Iterator<Item = Guid> {
     rows.map(|row| row.rid.guid)
 }
 
+/// GUIDs of the members of a partition that were added by these names of hosts.
+fn added_by(core: &Core, pkey: PKey, hosts: &[String]) -> Vec<Guid> {
+    let hosts: HashSet<&str> = hosts.iter().map(String::as_str).collect();
+    if hosts.is_empty() {
+        return Vec::new();
+    }
+    let rid = |guid| PartitionMemberRid { pkey, guid };
+    let rows = core.partition_members.range(rid(Guid(0))..=rid(Guid(u64::MAX)));
+    let is_of = |host: &str| !host.is_empty() && hosts.contains(host);
+    rows.filter(|row| is_of(&row.host)).map(|row| row.rid.guid).collect()
+}
+
 fn put(core: &mut Core, pkey: PKey, member: &WantedMember) {
-    let WantedMember { guid, full, limited, first } = *member;
+    let WantedMember { guid, full, limited, first, ref host } = *member;
     let rid = PartitionMemberRid { pkey, guid };
-    core.partition_members.put(PartitionMember { rid, full, limited, first });
+    let known = || core.partition_members.get(rid).map(|row| row.host.clone());
+    let host = host.clone().or_else(known).unwrap_or_default();
+    core.partition_members.put(PartitionMember { rid, full, limited, first, host });
 }
 
 /// The row of a partition with these attributes.
@@ -327,7 +345,8 @@ mod tests {
     use super::*;
 
     fn member(guid: u64) -> WantedMember {
-        WantedMember { guid: Guid(guid), full: true, limited: false, first: false }
+        let guid = Guid(guid);
+        WantedMember { guid, full: true, limited: false, first: false, host: None }
     }
 
     fn act(
@@ -349,7 +368,8 @@ mod tests {
     }
 
     fn remove(guids: &[u64], deletes_empty: bool) -> PartitionAction {
-        PartitionAction::Remove { guids: guids.iter().copied().map(Guid).collect(), deletes_empty }
+        let guids = guids.iter().copied().map(Guid).collect();
+        PartitionAction::Remove { guids, hosts: Vec::new(), deletes_empty }
     }
 
     fn set(presence: Presence) -> PartitionAction {
@@ -409,6 +429,33 @@ mod tests {
         act(&mut registry, 5, PartitionAction::Delete).unwrap();
         assert_eq!(members(&registry.plane()), [(6, 1)]);
         assert_eq!(registry.plane().api_partitions.len(), 1);
+    }
+
+    /// Regression: members that were added by the name of a host could not be removed by it while
+    /// the host was away, nor could those of other hosts in the same call.
+    #[test]
+    fn who_was_added_by_the_name_of_a_host_is_removed_by_it() {
+        let mut registry = Registry::default();
+        let of = |host: &str, guid| WantedMember { host: Some(host.to_owned()), ..member(guid) };
+        let members_added = vec![of("a", 1), of("a", 2), of("b", 3), member(4)];
+        let attributes = Attributes::default();
+        let action = PartitionAction::Add { members: members_added, attributes };
+        act(&mut registry, 5, action).unwrap();
+        act(&mut registry, 6, add([1])).unwrap();
+        // By GUID it is another membership, of the same host.
+        act(&mut registry, 5, add([1])).unwrap();
+        let mut remove = |hosts: &[&str], guids: &[u64]| {
+            let hosts = hosts.iter().map(|&host| host.to_owned()).collect();
+            let guids = guids.iter().copied().map(Guid).collect();
+            let action = PartitionAction::Remove { guids, hosts, deletes_empty: true };
+            act(&mut registry, 5, action).unwrap();
+            members(&registry.plane())
+        };
+        assert_eq!(remove(&["", "c"], &[]).len(), 5, "no host has an empty name");
+        assert_eq!(remove(&["a", "c"], &[4]), [(5, 3), (6, 1)]);
+        assert_eq!(remove(&["b"], &[]), [(6, 1)]);
+        assert_eq!(remove(&["b"], &[]), [(6, 1)]);
+        assert_eq!(registry.plane().api_partitions.len(), 1, "5 went with its last member");
     }
 
     #[test]

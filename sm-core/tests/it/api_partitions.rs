@@ -43,7 +43,7 @@ fn rows(pkey: u16, members: &[(Guid, bool)]) -> RegistryPlane {
     };
     let member = |&(guid, full): &(Guid, bool)| {
         let rid = PartitionMemberRid { pkey, guid };
-        Arc::new(PartitionMember { rid, full, limited: !full, first: false })
+        Arc::new(PartitionMember { rid, full, limited: !full, first: false, host: String::new() })
     };
     RegistryPlane {
         api_partitions: [Arc::new(partition)].into_iter().collect(),

@@ -92,7 +92,13 @@ fn put(bed: &mut Bed, pkey: u16, members: &[Guid]) {
     };
     let member = |&guid: &Guid| {
         let rid = PartitionMemberRid { pkey, guid };
-        Arc::new(PartitionMember { rid, full: true, limited: false, first: false })
+        Arc::new(PartitionMember {
+            rid,
+            full: true,
+            limited: false,
+            first: false,
+            host: String::new(),
+        })
     };
     let plane = RegistryPlane {
         api_partitions: [Arc::new(partition)].into_iter().collect(),

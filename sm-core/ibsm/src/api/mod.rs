@@ -252,9 +252,6 @@ fn not_found(text: impl Into<String>) -> Refusal {
 
 type Answer = Result<Response, Refusal>;
 
-/// What makes an order of a body and the published snapshot.
-type ReadOrder = fn(pkeys::Body, &Snapshot) -> Result<PartitionOrder, Refusal>;
-
 fn encoded(document: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(document).expect("the value serializes to JSON")
 }
@@ -296,11 +293,14 @@ impl Served {
         self.made(make).await?.map(json_answer)
     }
 
-    /// Reads an order from a body by `read`, which also gets the published snapshot, and gives it.
-    async fn order(&self, body: Body, read: ReadOrder) -> Answer {
+    /// Reads an order from a body by `read`, and gives it.
+    async fn order(
+        &self,
+        body: Body,
+        read: impl FnOnce(pkeys::Body) -> Result<PartitionOrder, Refusal> + Send + 'static,
+    ) -> Answer {
         let bytes = read_body(body, BODY_LEN_MAX).await?;
-        let snapshot = self.snapshot()?;
-        let order = self.made(move || read(pkeys::Body::read(&bytes)?, &snapshot)).await??;
+        let order = self.made(move || read(pkeys::Body::read(&bytes)?)).await??;
         self.give(order).await
     }
 

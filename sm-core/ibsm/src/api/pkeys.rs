@@ -1,6 +1,7 @@
 //! Partitions: the resources `pkeys`. Bodies are read without I/O.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
 
 use axum::Router;
 use axum::body::Body as HttpBody;
@@ -16,7 +17,6 @@ use serde_json::{Map, Value, json};
 
 use super::{Answer, Refusal, Shared, bad, not_found};
 use crate::partitions::list;
-use sm_config::parse_number;
 use sm_core::registry::{Attributes, PartitionAction, PartitionOrder, Presence, WantedMember};
 
 pub(super) fn routes() -> Router<Shared> {
@@ -69,7 +69,9 @@ impl Body {
     fn pkey(&self) -> Result<PKey, Refusal> {
         match &self.pkey {
             Some(Value::String(text)) => pkey(text),
-            Some(Value::Number(number)) => pkey(&number.to_string()),
+            Some(Value::Number(_)) => {
+                Err(bad("pkey is a number; it is text with hexadecimal digits, such as \"0x14\""))
+            }
             _ => Err(bad("pkey is missing")),
         }
     }
@@ -97,14 +99,20 @@ impl Body {
         })
     }
 
-    fn member(&self, guid: Guid, membership: Option<&str>) -> Result<WantedMember, Refusal> {
+    /// A member; `host`: the name that it is added by.
+    fn member(
+        &self,
+        guid: Guid,
+        membership: Option<&str>,
+        host: Option<String>,
+    ) -> Result<WantedMember, Refusal> {
         let (full, limited) = match membership.unwrap_or("full") {
             "full" => (true, false),
             "limited" => (false, true),
             "both" => (true, true),
             _ => return Err(bad("membership is full, limited or both")),
         };
-        Ok(WantedMember { guid, full, limited, first: self.index0 })
+        Ok(WantedMember { guid, full, limited, first: self.index0, host })
     }
 
     /// The GUIDs, which must be given: a client that forgets them does not mean none.
@@ -121,7 +129,7 @@ impl Body {
         }
         let members = guids.iter().enumerate().map(|(at, text)| {
             let membership = if each { self.memberships.get(at) } else { self.membership.as_ref() };
-            self.member(guid(text)?, membership.map(String::as_str))
+            self.member(guid(text)?, membership.map(String::as_str), None)
         });
         members.collect()
     }
@@ -133,18 +141,33 @@ fn gbps(rate: Rate) -> f64 {
     text.trim_start_matches("Gbps").replace('_', ".").parse().unwrap_or(0.0)
 }
 
+/// Reads a P_Key. It is hexadecimal with and without `0x`, as UFM's clients write it: `0032` and
+/// `32` are 0x32.
 fn pkey(text: &str) -> Result<PKey, Refusal> {
-    let number = parse_number(text.trim()).and_then(|number| u16::try_from(number).ok());
-    let base = number.map(|number| PKey(number & 0x7fff)).filter(|pkey| pkey.0 != 0);
-    base.ok_or_else(|| bad(format!("'{text}' is no P_Key: 0x1 to 0x7fff")))
+    let digits = hexadecimal(text);
+    let number = digits.and_then(|digits| u16::from_str_radix(&digits, 16).ok());
+    let base = number.map(PKey).filter(|pkey| (1..=0x7fff).contains(&pkey.0));
+    base.ok_or_else(|| bad(format!("'{text}' is no P_Key: 0x1 to 0x7fff, in hexadecimal digits")))
 }
 
-/// Reads a GUID: 16 hexadecimal digits, also with `0x` or colons.
+/// Digits of a GUID. With fewer it would be another one, if digits were lost on the way.
+const GUID_DIGITS: RangeInclusive<usize> = 16..=20;
+
+/// Reads a GUID: 16 hexadecimal digits, also with `0x` or colons, or up to 20 with leading zeros.
 fn guid(text: &str) -> Result<Guid, Refusal> {
-    let digits = text.trim().trim_start_matches("0x").replace(':', "");
-    let is_hex = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    let number = u64::from_str_radix(&digits, 16).ok().filter(|_| is_hex);
+    let digits = hexadecimal(&text.replace(':', ""));
+    let digits = digits.filter(|digits| GUID_DIGITS.contains(&digits.len()));
+    let number = digits.and_then(|digits| u64::from_str_radix(&digits, 16).ok());
     number.map(Guid).ok_or_else(|| bad(format!("'{text}' is no GUID: 16 hexadecimal digits")))
+}
+
+/// The digits of a hexadecimal number, of which there is one at least.
+fn hexadecimal(text: &str) -> Option<String> {
+    let text = text.trim();
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
+    // A number that is read by Rust may have a sign.
+    let is_hex = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_hex.then(|| digits.to_owned())
 }
 
 fn guids(text: &str) -> Result<Vec<Guid>, Refusal> {
@@ -225,23 +248,23 @@ fn number(value: f64) -> Value {
 }
 
 async fn add(State(served): State<Shared>, body: HttpBody) -> Answer {
-    served.order(body, |body, _| body.add()).await
+    served.order(body, |body| body.add()).await
 }
 
 async fn replace(State(served): State<Shared>, body: HttpBody) -> Answer {
-    served.order(body, |body, _| body.replace()).await
+    served.order(body, |body| body.replace()).await
 }
 
 async fn create(State(served): State<Shared>, body: HttpBody) -> Answer {
-    served.order(body, |body, _| body.set(Presence::Absent)).await
+    served.order(body, |body| body.set(Presence::Absent)).await
 }
 
 async fn configure(State(served): State<Shared>, body: HttpBody) -> Answer {
-    served.order(body, |body, _| body.set(Presence::Present)).await
+    served.order(body, |body| body.set(Presence::Present)).await
 }
 
 async fn remove(State(served): State<Shared>, body: HttpBody) -> Answer {
-    served.order(body, |body, _| body.remove()).await
+    served.order(body, |body| body.remove()).await
 }
 
 impl Body {
@@ -265,17 +288,21 @@ impl Body {
     fn remove(&self) -> Result<PartitionOrder, Refusal> {
         let guids: Result<Vec<Guid>, Refusal> =
             self.guids()?.iter().map(|text| guid(text)).collect();
-        let action = PartitionAction::Remove { guids: guids?, deletes_empty: false };
+        let (guids, hosts) = (guids?, Vec::new());
+        let action = PartitionAction::Remove { guids, hosts, deletes_empty: false };
         Ok(PartitionOrder { pkey: self.pkey()?, action })
     }
 
     fn add_hosts(&self, snapshot: &Snapshot) -> Result<PartitionOrder, Refusal> {
         let names = self.hosts_names.as_deref().ok_or_else(|| bad("hosts_names is missing"))?;
-        let ports = ports_of(snapshot, names)?;
         let membership = self.membership.as_deref();
-        let members: Result<Vec<_>, _> =
-            ports.into_iter().map(|guid| self.member(guid, membership)).collect();
-        let action = PartitionAction::Add { members: members?, attributes: self.attributes()? };
+        let mut members = Vec::new();
+        for (host, ports) in ports_of(snapshot, names)? {
+            for guid in ports {
+                members.push(self.member(guid, membership, Some(host.clone()))?);
+            }
+        }
+        let action = PartitionAction::Add { members, attributes: self.attributes()? };
         Ok(PartitionOrder { pkey: self.pkey()?, action })
     }
 }
@@ -303,7 +330,8 @@ async fn remove_guids(
     State(served): State<Shared>,
     Path((text, list)): Path<(String, String)>,
 ) -> Answer {
-    let action = PartitionAction::Remove { guids: guids(&list)?, deletes_empty: true };
+    let (guids, hosts) = (guids(&list)?, Vec::new());
+    let action = PartitionAction::Remove { guids, hosts, deletes_empty: true };
     served.give(PartitionOrder { pkey: pkey(&text)?, action }).await
 }
 
@@ -312,24 +340,33 @@ async fn remove_partition(State(served): State<Shared>, Path(text): Path<String>
 }
 
 async fn add_hosts(State(served): State<Shared>, body: HttpBody) -> Answer {
-    served.order(body, |body, snapshot| body.add_hosts(snapshot)).await
+    let fabric = served.clone();
+    served.order(body, move |body| body.add_hosts(&*fabric.snapshot()?)).await
 }
 
+/// Removes hosts, also those that are away: members that were added by these names, and the ports
+/// that hosts of these names have now. Like a GUID that is no member, a name that neither has is no
+/// error: a job's epilog, or its repetition, must clean up after a host that crashed.
 async fn remove_hosts(
     State(served): State<Shared>,
     Path((text, names)): Path<(String, String)>,
 ) -> Answer {
     let pkey = pkey(&text)?;
     let snapshot = served.snapshot()?;
-    let guids = served.made(move || ports_of(&snapshot, &names)).await??;
-    let action = PartitionAction::Remove { guids, deletes_empty: true };
+    let action = served.made(move || {
+        let known = hosts_of(&snapshot);
+        let hosts: Vec<String> = named(&names).map(str::to_owned).collect();
+        let adapters = hosts.iter().filter_map(|name| known.get(name)).flatten();
+        let guids = adapters.flat_map(|(_, ports)| ports.iter().map(|port| port.guid)).collect();
+        PartitionAction::Remove { guids, hosts, deletes_empty: true }
+    });
+    let action = action.await?;
     served.give(PartitionOrder { pkey, action }).await
 }
 
-/// Port GUIDs of hosts by name, the first word of their NodeDescription. A host may have several
-/// adapters, each with a description of its own; a description that two adapters have is refused,
-/// since one of them may be another host's that took the name.
-fn ports_of(snapshot: &Snapshot, names: &str) -> Result<Vec<Guid>, Refusal> {
+/// Adapters by the name of their host, the first word of their NodeDescription, each with the
+/// description.
+fn hosts_of(snapshot: &Snapshot) -> HashMap<String, Vec<(String, &[Port])>> {
     let mut hosts: HashMap<String, Vec<(String, &[Port])>> = HashMap::new();
     for node in &snapshot.fabric().nodes {
         if NodeType::from_code(NodeInfo::of(&node.info).node_type()) == Some(NodeType::Ca) {
@@ -338,8 +375,21 @@ fn ports_of(snapshot: &Snapshot, names: &str) -> Result<Vec<Guid>, Refusal> {
             hosts.entry(name).or_default().push((description, &node.ports));
         }
     }
-    let mut ports = Vec::new();
-    for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+    hosts
+}
+
+/// The names in a list with commas.
+fn named(names: &str) -> impl Iterator<Item = &str> {
+    names.split(',').map(str::trim).filter(|name| !name.is_empty())
+}
+
+/// Hosts by name, each with its port GUIDs. A host may have several adapters, each with a
+/// description of its own; a description that two adapters have is refused, since one of them may
+/// be another host's that took the name.
+fn ports_of(snapshot: &Snapshot, names: &str) -> Result<Vec<(String, Vec<Guid>)>, Refusal> {
+    let hosts = hosts_of(snapshot);
+    let mut found = Vec::new();
+    for name in named(names) {
         let adapters =
             hosts.get(name).ok_or_else(|| not_found(format!("no host is named {name}")))?;
         let mut descriptions: Vec<&str> = adapters.iter().map(|(text, _)| text.as_str()).collect();
@@ -348,7 +398,8 @@ fn ports_of(snapshot: &Snapshot, names: &str) -> Result<Vec<Guid>, Refusal> {
             let reason = format!("several adapters have the description '{}'", pair[0]);
             return Err(bad(format!("{reason}: add ports by their GUIDs instead")));
         }
-        ports.extend(adapters.iter().flat_map(|(_, ports)| ports.iter().map(|port| port.guid)));
+        let ports = adapters.iter().flat_map(|(_, ports)| ports.iter().map(|port| port.guid));
+        found.push((name.to_owned(), ports.collect()));
     }
-    Ok(ports)
+    Ok(found)
 }

@@ -174,7 +174,8 @@ fn a_pods_guids_are_added_listed_and_removed() {
 #[test]
 fn members_are_replaced_with_a_membership_each_and_a_partition_goes_with_its_last() {
     let bed = Bed::new();
-    let put = r#"{"pkey": "0x5", "guids": ["11", "12"], "memberships": ["full", "limited"]}"#;
+    let put = r#"{"pkey": "0x5", "guids": ["0000000000000011", "0000000000000012"],
+        "memberships": ["full", "limited"]}"#;
     assert_eq!(bed.ask("PUT resources/pkeys", put).0, 200);
     let memberships = |shown: &Value| -> Vec<Value> {
         shown["guids"].as_array().unwrap().iter().map(|guid| guid["membership"].clone()).collect()
@@ -184,12 +185,14 @@ fn members_are_replaced_with_a_membership_each_and_a_partition_goes_with_its_las
     let (_, shown) = bed.ask("GET resources/pkeys/0x5?guids_data=True", "");
     assert_eq!(memberships(&shown).len(), 2);
     assert!(bed.ask("GET resources/pkeys/0x5?guids_data=False", "").1.get("guids").is_none());
-    let uneven = r#"{"pkey": "0x5", "guids": ["11"], "memberships": ["full", "limited"]}"#;
+    let uneven =
+        r#"{"pkey": "0x5", "guids": ["0000000000000011"], "memberships": ["full", "limited"]}"#;
     assert_eq!(bed.ask("PUT resources/pkeys", uneven).0, 400);
-    let one = r#"{"pkey": "0x5", "guids": ["13"], "membership": "both"}"#;
+    let one = r#"{"pkey": "0x5", "guids": ["0000000000000013"], "membership": "both"}"#;
     assert_eq!(bed.ask("PUT resources/pkeys", one).0, 200);
     assert_eq!(memberships(&bed.pkey("0x5")), ["both"]);
-    assert_eq!(bed.ask("DELETE resources/pkeys/0x5/guids/13,14", "").0, 200);
+    let guids = "0000000000000013,0000000000000014";
+    assert_eq!(bed.ask(&format!("DELETE resources/pkeys/0x5/guids/{guids}"), "").0, 200);
     assert_eq!(bed.ask("GET resources/pkeys/0x5", "").0, 404);
     assert_eq!(bed.ask("DELETE resources/pkeys/0x5", "").0, 200);
 }
@@ -229,6 +232,7 @@ fn hosts_are_members_by_name() {
     assert_eq!(bed.ask("POST resources/pkeys/hosts", none).0, 404, "a switch is no host");
     assert_eq!(bed.ask("DELETE resources/pkeys/0x7/hosts/host1", "").0, 200);
     assert_eq!(bed.ask("GET resources/pkeys/0x7", "").0, 404);
+    assert_eq!(bed.ask("DELETE resources/pkeys/0x7/hosts/host1", "").0, 200, "again");
 
     // Regression: an adapter that took the description of another one joined with it.
     let mut plane = plane();
@@ -240,6 +244,93 @@ fn hosts_are_members_by_name() {
     let (status, reason) = bed.ask("POST resources/pkeys/hosts", add);
     assert_eq!(status, 400, "{reason}");
     assert!(reason.to_string().contains("'host1 HCA-1'"), "{reason}");
+}
+
+/// Regression: while one host of a job was away, DELETE by name was 404 and all hosts stayed: the
+/// epilog of a job whose node had crashed could not clean up.
+#[test]
+fn hosts_that_are_away_are_removed_by_name_with_the_others() {
+    let bed = Bed::new();
+    let mut both = plane();
+    let mut other = Node::clone(&both.nodes[0]);
+    other.guid = Guid(0x30);
+    other.description[..12].copy_from_slice(b"host2 HCA-1\0");
+    (other.ports[0].guid, other.ports[0].peer) = (Guid(0x31), None);
+    both.nodes.push(Arc::new(other));
+    bed.publisher.publish(both).unwrap();
+    let add = r#"{"hosts_names": "host1,host2", "pkey": "0x9"}"#;
+    assert_eq!(bed.ask("POST resources/pkeys/hosts", add).0, 200);
+    let by_guid = r#"{"pkey": "0x9", "guids": ["0200000000000001"]}"#;
+    assert_eq!(bed.ask("POST resources/pkeys", by_guid).0, 200);
+    bed.publisher.publish(plane()).unwrap();
+    assert_eq!(bed.ask("POST resources/pkeys/hosts", add).0, 404, "host2 is away");
+    let call = "DELETE resources/pkeys/0x9/hosts/host1,host2,host3";
+    assert_eq!(bed.ask(call, "").0, 200);
+    let left = bed.pkey("0x9")["guids"].clone();
+    assert_eq!(left.as_array().unwrap().len(), 1, "{left}");
+    assert_eq!(left[0]["guid"], "0200000000000001");
+    assert_eq!(bed.ask(call, "").0, 200, "again");
+    // A host that was added by its GUID is removed by its name while it is there.
+    let by_guid = r#"{"pkey": "0x9", "guids": ["0000000000000011"]}"#;
+    assert_eq!(bed.ask("POST resources/pkeys", by_guid).0, 200);
+    assert_eq!(bed.ask("DELETE resources/pkeys/0x9/hosts/host1", "").0, 200);
+    assert_eq!(bed.pkey("0x9")["guids"], left);
+}
+
+/// Regression: without `0x`, P_Keys were read as decimal or octal numbers: "0032" was 0x1a and "20"
+/// was 0x14, another tenant's.
+#[test]
+fn p_keys_are_hexadecimal_and_guids_have_all_their_digits() {
+    let bed = Bed::new();
+    let add = |pkey: &str, guid: &str| {
+        let body = format!(r#"{{"pkey": {pkey}, "guids": ["{guid}"]}}"#);
+        bed.ask("POST resources/pkeys", &body).0
+    };
+    const GUID: &str = "0200000000000001";
+    for (text, pkey) in
+        [("0032", "0x32"), ("20", "0x20"), ("0X1A", "0x1a"), ("0x00Fe", "0xfe"), ("7fff", "0x7fff")]
+    {
+        assert_eq!(add(&format!(r#""{text}""#), GUID), 200, "{text}");
+        assert_eq!(bed.pkey(pkey)["guids"][0]["guid"], GUID, "{text}");
+        assert_eq!(bed.pkey(text)["guids"][0]["guid"], GUID, "{text}");
+    }
+    for none in ["20", r#""""#, r#""0x""#, r#""0""#, r#""0x8005""#, r#""+5""#, r#""5 6""#] {
+        assert_eq!(add(none, GUID), 400, "{none}");
+    }
+    let number = bed.ask("POST resources/pkeys", r#"{"pkey": 20, "guids": []}"#).1;
+    assert!(number.to_string().contains("is a number"), "{number}");
+    for guid in ["0x0200000000000002", "02:00:00:00:00:00:00:02", "00000200000000000002"] {
+        assert_eq!(add(r#""0x40""#, guid), 200, "{guid}");
+        assert_eq!(bed.pkey("0x40")["guids"].as_array().unwrap().len(), 1, "{guid}");
+    }
+    for none in [
+        "11",
+        "0x11",
+        "020000000000002",
+        "000000200000000000002",
+        "0102:00",
+        "1".repeat(17).as_str(),
+    ] {
+        assert_eq!(add(r#""0x40""#, none), 400, "{none}");
+    }
+}
+
+/// Regression: after an acknowledged DELETE, GET listed the partition until the fabric had been
+/// published without it, some 20 ms later.
+#[test]
+fn what_was_acknowledged_is_in_every_list_afterwards() {
+    let bed = Bed::new();
+    let add = r#"{"pkey": "0x9", "guids": ["0000000000000011"], "ip_over_ib": true}"#;
+    assert_eq!(bed.ask("POST resources/pkeys", add).0, 200);
+    // As it is in force.
+    let mut plane = plane();
+    let (name, sl) = ("api_pkey_0x9".to_owned(), Sl::default());
+    plane.partitions.insert(0, Arc::new(Partition { pkey: PKey(9), name, sl }));
+    bed.publisher.publish(plane).unwrap();
+    assert_eq!(bed.ask("GET resources/pkeys/0x9", "").0, 200);
+    assert_eq!(bed.ask("DELETE resources/pkeys/0x9", "").0, 200);
+    assert_eq!(bed.ask("GET resources/pkeys/0x9", "").0, 404);
+    assert!(bed.ask("GET resources/pkeys", "").1.get("0x9").is_none());
 }
 
 #[test]
@@ -355,7 +446,7 @@ fn each_base_takes_who_proves_to_be_a_user() {
 fn a_viewer_reads_and_changes_nothing() {
     let bed = Bed::new();
     assert_eq!(bed.ask_as("eye", "GET resources/pkeys", "").0, 200);
-    let add = r#"{"pkey": "0x5", "guids": ["11"]}"#;
+    let add = r#"{"pkey": "0x5", "guids": ["0000000000000011"]}"#;
     for call in ["POST resources/pkeys", "PUT resources/pkeys", "DELETE resources/pkeys/0x5"] {
         assert_eq!(bed.ask_as("eye", call, add).0, 403, "{call}");
     }
@@ -372,7 +463,7 @@ fn a_viewer_reads_and_changes_nothing() {
 #[test]
 fn members_are_replaced_by_those_that_are_named_only() {
     let bed = Bed::new();
-    let put = r#"{"pkey": "0x5", "guids": ["11", "12"]}"#;
+    let put = r#"{"pkey": "0x5", "guids": ["0000000000000011", "0000000000000012"]}"#;
     assert_eq!(bed.ask("PUT resources/pkeys", put).0, 200);
     for none in [r#"{"pkey": "0x5"}"#, r#"{"pkey": "0x5", "guids": null}"#] {
         for call in [
@@ -402,7 +493,7 @@ fn requests_without_their_bodies_shut_out_no_other() {
             stream
         })
         .collect();
-    let add = r#"{"pkey": "0x5", "guids": ["11"]}"#;
+    let add = r#"{"pkey": "0x5", "guids": ["0000000000000011"]}"#;
     let end = Instant::now() + Duration::from_secs(60);
     while bed.status.connections.displaced.load(Relaxed) == 0 {
         // Until their passwords are checked, they are busy.
@@ -506,7 +597,7 @@ fn over_tls_a_new_certificate_is_used_from_the_next_connection() {
 fn who_is_not_master_changes_and_lists_nothing() {
     let bed = Bed::new();
     bed.registry.set_open(false);
-    let add = r#"{"pkey": "0x5", "guids": ["11"]}"#;
+    let add = r#"{"pkey": "0x5", "guids": ["0000000000000011"]}"#;
     assert_eq!(bed.ask("POST resources/pkeys", add).0, 503);
     bed.registry.set_open(true);
     assert_eq!(bed.ask("POST resources/pkeys", add).0, 200);
@@ -570,7 +661,7 @@ fn interop_networking_mlnx_baremetal() {
 #[test]
 fn orders_of_other_sites_pages_are_not_carried_out() {
     let bed = Bed::new();
-    let add = r#"{"pkey":"0x9","guids":["0x11"]}"#;
+    let add = r#"{"pkey":"0x9","guids":["0x0000000000000011"]}"#;
     let post = "POST /ufmRest/resources/pkeys";
     let op = basic("op", "secret");
     for header in ["Origin: http://evil.example", "Sec-Fetch-Site: cross-site"] {

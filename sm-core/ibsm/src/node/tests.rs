@@ -691,7 +691,13 @@ fn api_partition(bed: &Bed, pkey: u16) -> Arc<ApiPartitions> {
     let row = ApiPartition { pkey, name, ipoib: true, mtu: 0, rate: 0, sl };
     let member = |guid| {
         let rid = PartitionMemberRid { pkey, guid };
-        Arc::new(PartitionMember { rid, full: true, limited: false, first: false })
+        Arc::new(PartitionMember {
+            rid,
+            full: true,
+            limited: false,
+            first: false,
+            host: String::new(),
+        })
     };
     Arc::new(ApiPartitions::of(&RegistryPlane {
         api_partitions: [Arc::new(row)].into_iter().collect(),

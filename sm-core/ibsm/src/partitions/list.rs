@@ -55,7 +55,7 @@ impl<'a> EndPorts<'a> {
     }
 
     fn member(&self, row: &PartitionMember) -> proto::ListedMember {
-        let PartitionMember { rid, full, limited, first } = *row;
+        let PartitionMember { rid, full, limited, first, ref host } = *row;
         let aliases = &self.snapshot.registry().alias_guids;
         let virtual_port = self.virtual_ports.get(&rid.guid).copied();
         let port_guid = match virtual_port {
@@ -77,7 +77,7 @@ impl<'a> EndPorts<'a> {
             member: Some(member),
             state: state.into(),
             port_guid: port.map_or(0, |(_, port)| port.guid.0),
-            node: port.map(|(node, _)| node_name(node)).unwrap_or_default(),
+            node: port.map_or_else(|| host.clone(), |(node, _)| node_name(node)),
             number: port.map_or(0, |(_, port)| port.num.0.into()),
         }
     }
@@ -293,7 +293,8 @@ mod tests {
         };
         let member = |&(guid, full): &(u64, bool)| {
             let rid = PartitionMemberRid { pkey: PKey(5), guid: Guid(guid) };
-            Arc::new(PartitionMember { rid, full, limited: !full, first: false })
+            let host = if guid == 9 { "host9".to_owned() } else { String::new() };
+            Arc::new(PartitionMember { rid, full, limited: !full, first: false, host })
         };
         let alias = AliasGuid { alias: Guid(0xA), port_guid: Guid(1), index: 1 };
         let registry = RegistryPlane {
@@ -312,6 +313,7 @@ mod tests {
         let listed = all(&snapshot, &site(), Some(PKey(0x8005)), false);
         let states: Vec<_> = listed[0].members.iter().map(|member| member.state()).collect();
         assert_eq!(states, [InForce, NotInForce, Absent, InForce]);
+        assert_eq!(listed[0].members[2].node, "host9", "it was added by that name");
         assert_eq!(listed[0].members[3].node, "host1", "an alias stands for its port");
         assert_eq!((listed.len(), &listed[0].name[..], listed[0].ports), (1, "p", 2));
     }

@@ -39,6 +39,7 @@ pub fn read(order: proto::Order) -> Result<PartitionOrder, OrderError> {
         },
         Action::Remove(removal) => PartitionAction::Remove {
             guids: removal.guids.into_iter().map(Guid).collect(),
+            hosts: Vec::new(),
             deletes_empty: removal.deletes_empty,
         },
         Action::Delete(_) => PartitionAction::Delete,
@@ -82,7 +83,7 @@ fn attributes(message: Option<proto::Attributes>) -> Result<Attributes, OrderErr
 
 fn member(message: &proto::Member) -> WantedMember {
     let proto::Member { guid, full, limited, first } = *message;
-    WantedMember { guid: Guid(guid), full, limited, first }
+    WantedMember { guid: Guid(guid), full, limited, first, host: None }
 }
 
 #[cfg(test)]

@@ -99,7 +99,8 @@ type Outcomes = Result<proto::Outcomes, tonic::Status>;
 
 /// An order to make a partition with one member.
 fn order(pkey: u16, guid: u64) -> PartitionOrder {
-    let member = WantedMember { guid: Guid(guid), full: true, limited: false, first: false };
+    let guid = Guid(guid);
+    let member = WantedMember { guid, full: true, limited: false, first: false, host: None };
     let attributes = Attributes::default();
     let action = PartitionAction::Add { members: vec![member], attributes };
     PartitionOrder { pkey: PKey(pkey), action }
