@@ -205,7 +205,7 @@ fn a_function_that_appears_after_its_partition_gets_the_p_key_without_a_sweep() 
     assert_eq!(published(&bed, 4).len(), 3);
     put(&mut bed, 5, &[new]);
     bed.run_for(SOON);
-    assert_eq!(bed.sweeper().absent_guids().count, 1);
+    assert_eq!(bed.sweeper().absent_guids().count, 0, "programs may announce what is to come");
     let now = bed.clock.now();
     bed.fabric.virtual_port_up(now, host, 1, 1, Some(new)).unwrap();
     bed.run_for(SOON);

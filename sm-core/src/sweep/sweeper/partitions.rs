@@ -94,9 +94,10 @@ impl Sweeper {
         &self.subnet.partitions.memberships
     }
 
-    /// GUIDs that partitions name and no port has, as of the last sweep or change.
+    /// GUIDs that operators' files name and no port has, as of the last sweep or change. Programs
+    /// name GUIDs of virtual functions before these exist, and of hosts that are to come.
     pub fn absent_guids(&self) -> AbsentGuids {
-        isolation::absent_guids(&self.subnet.fabric, &self.subnet.partitions.in_force)
+        isolation::absent_guids(&self.subnet.fabric, &self.subnet.partitions.of_files)
     }
 
     /// Hosts that reach no other host by their partitions; none while partitions that programs made
