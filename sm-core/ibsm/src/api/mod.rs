@@ -229,7 +229,9 @@ impl From<BodyFailure> for Refusal {
 impl From<OrderFailure> for Refusal {
     fn from(failure: OrderFailure) -> Self {
         let status = match failure {
-            OrderFailure::Refused(OrderRefusal::Exists(_)) => StatusCode::CONFLICT,
+            OrderFailure::Refused(OrderRefusal::Exists(_)) | OrderFailure::OfFile(_) => {
+                StatusCode::CONFLICT
+            }
             OrderFailure::Refused(OrderRefusal::Unknown(_)) => StatusCode::NOT_FOUND,
             OrderFailure::Refused(_) => StatusCode::BAD_REQUEST,
             OrderFailure::NotMaster

@@ -11,6 +11,7 @@ use ib_mad::types::{Guid, PKey, PortNum, Sl};
 use ib_mad::wire::attribute::{NodeInfo, NodeType};
 use sa_proto::descriptors::Descriptors;
 use sa_proto::snapshot::{FabricPlane, Node, Partition, Port, VirtualPort, VirtualPorts};
+use sm_config::{PartitionConfig, partitions as config};
 
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
@@ -331,6 +332,35 @@ fn what_was_acknowledged_is_in_every_list_afterwards() {
     assert_eq!(bed.ask("DELETE resources/pkeys/0x9", "").0, 200);
     assert_eq!(bed.ask("GET resources/pkeys/0x9", "").0, 404);
     assert!(bed.ask("GET resources/pkeys", "").1.get("0x9").is_none());
+}
+
+/// Regression: DELETE of a partition that a file defines was a success without effect, and
+/// `pkeys/add` made it a second time.
+#[test]
+fn partitions_of_operators_files_are_neither_made_nor_changed_nor_deleted() {
+    let bed = Bed::new();
+    let (name, sl) = ("blue".to_owned(), Sl::default());
+    let defined = config::Partition { pkey: PKey(5), name: name.clone(), sl };
+    let file = PartitionConfig::default().joined(vec![defined], vec![], vec![]);
+    bed.registry.set_site(Site { partitions: Arc::new(file), ..Site::default() });
+    let mut plane = plane();
+    plane.partitions.insert(0, Arc::new(Partition { pkey: PKey(5), name, sl }));
+    bed.publisher.publish(plane).unwrap();
+    for pkey in ["0x5", "0x7fff"] {
+        let body = format!(r#"{{"pkey": "{pkey}", "mtu_limit": 4}}"#);
+        for call in ["POST resources/pkeys/add", "PUT resources/pkeys/qos_conf"] {
+            let (status, reason) = bed.ask(call, &body);
+            assert_eq!(status, 409, "{call} {pkey}: {reason}");
+        }
+        assert_eq!(bed.ask(&format!("DELETE resources/pkeys/{pkey}"), "").0, 409);
+    }
+    // Members of programs come and go.
+    let add = r#"{"pkey": "0x5", "guids": ["0000000000000011"]}"#;
+    assert_eq!(bed.ask("POST resources/pkeys", add).0, 200);
+    assert_eq!(bed.pkey("0x5")["guids"][0]["guid"], "0000000000000011");
+    let call = "DELETE resources/pkeys/0x5/guids/0000000000000011";
+    assert_eq!(bed.ask(call, "").0, 200);
+    assert_eq!(bed.pkey("0x5")["guids"], json!([]));
 }
 
 #[test]

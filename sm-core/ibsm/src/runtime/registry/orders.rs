@@ -17,7 +17,7 @@ use super::durable::{Verdict, Write};
 use super::shared::{Job, ReplyTo, Shared, WRITES_MAX};
 use crate::partitions::{Site, list, order};
 use crate::publish::answering::{Answering, share_of};
-use sm_core::registry::{OrderRefusal, PartitionOrder};
+use sm_core::registry::{OrderRefusal, PartitionAction, PartitionOrder, Presence};
 
 /// How long an order may wait for its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -52,6 +52,12 @@ pub enum OrderFailure {
     /// may have added to the registry.
     #[error("this SM is the master and does not know all that is registered yet: ask again")]
     NotKnown,
+    /// What operators' files define, programs neither delete nor change.
+    #[error(
+        "an operator's file defines partition {0}: a program can add and remove members of its own, \
+         and nothing else"
+    )]
+    OfFile(PKey),
     /// Too much waits for the registry.
     #[error("too many writes wait for the registry; order it again")]
     Busy,
@@ -109,6 +115,7 @@ impl PartitionDesk {
 
     /// Gives an order, whose answer is to be waited for.
     pub fn submit(&self, order: PartitionOrder) -> Result<Given, OrderFailure> {
+        self.leaves_files(&order)?;
         if !*self.shared.open.borrow() {
             return Err(OrderFailure::NotMaster);
         }
@@ -128,6 +135,26 @@ impl PartitionDesk {
     /// What operators' files say, as it is in force.
     pub(crate) fn site(&self) -> Site {
         self.shared.site().clone()
+    }
+
+    /// Checks that an order does not pretend to change what operators' files define.
+    fn leaves_files(&self, order: &PartitionOrder) -> Result<(), OrderFailure> {
+        let pkey = PKey(order.pkey.base());
+        if self.shared.site().partitions.partition(pkey).is_none() {
+            return Ok(());
+        }
+        match &order.action {
+            PartitionAction::Set { presence: Presence::Absent, .. } => {
+                Err(OrderRefusal::Exists(pkey).into())
+            }
+            PartitionAction::Set { presence: Presence::Present, .. } | PartitionAction::Delete => {
+                Err(OrderFailure::OfFile(pkey))
+            }
+            PartitionAction::Set { presence: Presence::Either, .. }
+            | PartitionAction::Add { .. }
+            | PartitionAction::Replace { .. }
+            | PartitionAction::Remove { .. } => Ok(()),
+        }
     }
 
     /// The snapshot to list from: with all that is on the fabric, and all that was ever
@@ -156,7 +183,7 @@ impl From<OrderFailure> for Status {
                 Self::resource_exhausted(message)
             }
             OrderFailure::Refused(_) => Self::invalid_argument(message),
-            OrderFailure::NotMaster => Self::failed_precondition(message),
+            OrderFailure::NotMaster | OrderFailure::OfFile(_) => Self::failed_precondition(message),
             OrderFailure::NotKnown
             | OrderFailure::Busy
             | OrderFailure::NotStored
