@@ -32,6 +32,8 @@ reasons! {
     HopLimit = "hop_limit",
     /// Arrived at a port that does not have the LID.
     WrongLid = "wrong_lid",
+    /// Arrived at a port that does not have the GID of its GRH.
+    WrongGid = "wrong_gid",
     /// The directed route does not lead to a node.
     BadPath = "bad_path",
     /// Lost by an injected fault.

@@ -15,8 +15,8 @@ mod virtual_ports;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use ib_mad::transport::{Address, Carrier, Packet};
-use ib_mad::types::{Lid, PKey, PortNum, Qpn, Sl};
+use ib_mad::transport::{Address, Carrier, Grh, Packet};
+use ib_mad::types::{Gid, Lid, PKey, PortNum, Qpn, Sl};
 use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::mad::{MadHeader, Method, MgmtClass};
 use ib_mad::wire::smp::{self, Smp};
@@ -106,6 +106,8 @@ struct Flight {
     dqp: Qpn,
     sl: Sl,
     pkey: PKey,
+    /// As its sender sees it.
+    grh: Option<Grh>,
     message_len: u16,
     /// The client that is notified if the packet is lost; for a response by an agent, the
     /// requester.
@@ -149,6 +151,7 @@ impl Fabric {
             dqp: address.qpn,
             sl: address.sl,
             pkey: address.pkey,
+            grh: address.grh.map(|grh| self.grh_of_sender(port, grh)),
             message_len: packet.carrier.message_len,
             sender: Some(endpoint),
             answers: false,
@@ -336,6 +339,7 @@ impl Fabric {
             lids: Lids { slid: flight.lids.dlid, dlid: flight.lids.slid },
             sqp: flight.dqp,
             dqp: flight.sqp,
+            grh: flight.grh.map(turned),
             answers: true,
             ..flight
         };
@@ -352,8 +356,26 @@ impl Fabric {
         }
     }
 
-    /// Delivers any other packet to the client that receives it at the port it reached.
+    /// The GRH of a packet of a client at `port`: from the GID that it names, if the port has it,
+    /// else from the port's own, entry 0 of its table.
+    fn grh_of_sender(&self, port: PortIndex, grh: Grh) -> Grh {
+        if agent::port_tables::has_gid(&self.subnet, port, grh.local_gid) {
+            return grh;
+        }
+        let prefix = self.subnet.port_info(self.subnet.management_port(port)).gid_prefix();
+        let own = self.subnet.port_guid(self.subnet.management_port(port));
+        Grh { local_gid: Gid::new(prefix, own), ..grh }
+    }
+
+    /// Delivers any other packet to the client that receives it at the port it reached: a port
+    /// takes packets with a GRH only to GIDs that it has.
     fn deliver(&mut self, flight: Flight, port: PortIndex) {
+        let is_unicast = flight.lids.dlid.is_unicast();
+        if let Some(grh) = flight.grh.filter(|_| is_unicast)
+            && !agent::port_tables::has_gid(&self.subnet, port, grh.remote_gid)
+        {
+            return self.undelivered(flight, DropReason::WrongGid);
+        }
         let header = MadHeader::of(&flight.mad);
         match self.endpoints.receiver(&self.subnet, port, flight.dqp, &header) {
             Some(endpoint) => self.hand_over(endpoint, &flight, port),
@@ -428,7 +450,10 @@ impl Fabric {
 impl Flight {
     /// The packet as its receiver sees it.
     fn seen_by_receiver(&self) -> Packet {
-        self.packet(self.lids.slid, self.sqp, self.dqp)
+        let grh = self.grh.map(turned);
+        let mut packet = self.packet(self.lids.slid, self.sqp, self.dqp);
+        packet.address.grh = grh;
+        packet
     }
 
     /// The packet as returned to its sender. A response is returned to the requester, as if the
@@ -446,10 +471,15 @@ impl Flight {
         let (sl, pkey, message_len) = (self.sl, self.pkey, self.message_len);
         Packet {
             mad: self.mad,
-            address: Address { qpn, local_qpn, sl, pkey, ..Address::gsi(lid) },
+            address: Address { qpn, local_qpn, sl, pkey, grh: self.grh, ..Address::gsi(lid) },
             carrier: Carrier { message_len, ..Carrier::default() },
         }
     }
+}
+
+/// A GRH as the other end sees it.
+fn turned(grh: Grh) -> Grh {
+    Grh { remote_gid: grh.local_gid, local_gid: grh.remote_gid, ..grh }
 }
 
 /// Sets the hop pointer of a directed-route response: clients of ibsim send 0, which ibsim ignores,

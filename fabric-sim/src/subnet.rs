@@ -7,7 +7,7 @@ mod build;
 mod tables;
 mod traffic;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::{Index, IndexMut};
 
 use ib_mad::netlist::LinkRate;
@@ -115,6 +115,8 @@ pub(crate) struct Subnet {
     pub(crate) congestion: Congestion,
     /// Virtual ports, by the port that has them.
     pub(crate) virtual_ports: HashMap<PortIndex, VirtualPorts>,
+    /// Ports whose GUID tables cannot be set.
+    pub(crate) fixed_guids: BTreeSet<PortIndex>,
     /// Counters beyond those in [`Port::traffic`].
     rare: RareCounters,
     /// Links that train up to this rate only, by both of their ports.

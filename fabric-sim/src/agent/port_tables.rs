@@ -1,12 +1,12 @@
 //! Tables of a port: GUIDInfo, P_KeyTable, SLtoVLMappingTable, VLArbitrationTable (IBA 14.2.5.5,
 //! 14.2.5.7, 14.2.5.8, 14.2.5.9).
 
-use ib_mad::types::PKey;
-use ib_mad::wire::attribute::{GUIDS_PER_BLOCK, GuidInfo, PKEYS_PER_BLOCK};
+use ib_mad::types::{Gid, Guid, PKey, SUBNET_PREFIX_DEFAULT};
+use ib_mad::wire::attribute::{CapabilityMask, GUIDS_PER_BLOCK, GuidInfo, PKEYS_PER_BLOCK};
 use ib_mad::wire::field::part;
 use ib_mad::wire::mad::Status;
 
-use super::{Data, INVALID, Query};
+use super::{Data, INVALID, Query, virtual_port};
 use crate::subnet::{GUID_CAP, PKEY_CAP, PortIndex, Subnet};
 use crate::subnet::{guids, pkeys, sl_to_vl as sl_to_vl_of, vl_arbitration as vl_arbitration_of};
 
@@ -23,7 +23,7 @@ pub(super) fn guid_info(subnet: &mut Subnet, query: &Query, data: &mut Data) -> 
         return Err(INVALID);
     }
     debug_assert!(cap <= GUID_CAP);
-    if query.set {
+    if query.set && !subnet.fixed_guids.contains(&port) {
         let mut asked = *data;
         asked[(cap - block * GUIDS_PER_BLOCK).min(GUIDS_PER_BLOCK) * 8..].fill(0);
         if block == 0 {
@@ -102,6 +102,31 @@ pub(super) fn vl_arbitration(
     }
     *data = vl_arbitration_of(subnet.tables(port), table);
     Ok(())
+}
+
+/// Whether a port takes packets to `gid`: its GUID, one of its GUID table or that of a virtual port,
+/// or the one that stands for the SA, at the port of a subnet manager.
+pub(crate) fn has_gid(subnet: &Subnet, port: PortIndex, gid: Gid) -> bool {
+    let port = subnet.management_port(port);
+    let info = subnet.port_info(port);
+    let (prefix, guid) = (gid.prefix(), gid.guid());
+    let is_of_subnet = prefix == info.gid_prefix() || prefix == SUBNET_PREFIX_DEFAULT;
+    is_of_subnet
+        && guid != Guid(0)
+        && (guid == subnet.port_guid(port)
+            || all_guids(subnet, port).contains(&guid)
+            || virtual_port::views(subnet, port).iter().any(|each| each.guid == guid)
+            || guid == Guid::WELL_KNOWN_SA
+                && info.capability_mask().contains(CapabilityMask::IS_SM))
+}
+
+/// The GUID table of a port; entry 0, the port GUID, is 0.
+pub(crate) fn all_guids(subnet: &Subnet, port: PortIndex) -> Vec<Guid> {
+    let cap = usize::from(subnet.port_info(port).guid_cap());
+    let blocks = (0..cap.div_ceil(GUIDS_PER_BLOCK)).map(|at| guids(subnet.tables(port), at));
+    let bytes: Vec<u8> = blocks.flatten().collect();
+    let guids = bytes.as_chunks().0.iter().map(|guid| Guid(u64::from_be_bytes(*guid)));
+    guids.take(cap).collect()
 }
 
 /// The P_Key table of a port, up to its last valid key.

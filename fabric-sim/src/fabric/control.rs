@@ -317,6 +317,31 @@ impl Fabric {
         Some(agent::port_tables::all_pkeys(&self.subnet, self.subnet.port(node, number)?))
     }
 
+    /// The whole GUID table of a port, without entry 0 (the port GUID); `None` if there is no such
+    /// port.
+    pub fn guid_table(&self, node: NodeIndex, number: u8) -> Option<Vec<Guid>> {
+        Some(agent::port_tables::all_guids(&self.subnet, self.subnet.port(node, number)?))
+    }
+
+    /// Sets GUIDCap of a port, which is 32 or 1 before, and whether Set(GUIDInfo) has no effect.
+    pub fn set_guid_table(
+        &mut self,
+        node: NodeIndex,
+        number: u8,
+        guid_cap: u8,
+        is_fixed: bool,
+    ) -> Result<(), ControlError> {
+        let port = self.find_port(node, number)?;
+        let cap = guid_cap.min(crate::subnet::GUID_CAP as u8);
+        self.subnet.port_info_mut(port).set_guid_cap(cap);
+        if is_fixed {
+            self.subnet.fixed_guids.insert(port);
+        } else {
+            self.subnet.fixed_guids.remove(&port);
+        }
+        Ok(())
+    }
+
     /// The first block of a port's GUID table, without entry 0 (the port GUID); `None` if there is
     /// no such port.
     pub fn guids(&self, node: NodeIndex, number: u8) -> Option<[Guid; 8]> {

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use ib_mad::transport::Packet;
-use ib_mad::types::{Lid, PortNum, Qpn};
+use ib_mad::transport::{Grh, Packet};
+use ib_mad::types::{Gid, Guid, Lid, PortNum, Qpn, SUBNET_PREFIX_DEFAULT};
 use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::attribute::{
-    CapabilityMask, MulticastForwardingTable, PortInfo, PortPhysState, PortState, SmNotice,
-    TrapNumber, multicast_forwarding_modifier,
+    CapabilityMask, GuidInfo, MulticastForwardingTable, PortInfo, PortPhysState, PortState,
+    SmNotice, TrapNumber, multicast_forwarding_modifier,
 };
 use ib_mad::wire::mad::{AttributeId, MadHeader, Method, MgmtClass, Status};
 use ib_mad::wire::smp::{self, Request, Smp};

@@ -100,6 +100,7 @@ impl Fabric {
                 dqp: Qpn::SMI,
                 sl,
                 pkey: PKey::DEFAULT_FULL,
+                grh: None,
                 message_len: 0,
                 sender: None,
                 answers: false,

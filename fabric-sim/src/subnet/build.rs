@@ -3,7 +3,7 @@
 //! Values that a manager does not set are those of `ibsim`'s ports unless the specification
 //! requires others, so that tools print the same for both.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use ib_mad::types::{Lid, Lifetime, Mtu, PortNum};
 use ib_mad::wire::attribute::{
@@ -219,6 +219,7 @@ impl Subnet {
             names: HashMap::with_capacity(net.nodes().len()),
             counter_support: CounterSupport::default(),
             virtual_ports: HashMap::new(),
+            fixed_guids: BTreeSet::new(),
             rare: RareCounters::default(),
             congestion: Congestion::default(),
             degraded: HashMap::new(),

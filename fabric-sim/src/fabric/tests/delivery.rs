@@ -353,3 +353,46 @@ proptest! {
         }
     }
 }
+
+/// Virtual functions address the SA by a GID: a port takes such packets if it has that.
+#[test]
+fn a_port_takes_packets_to_the_gids_that_it_has() {
+    let mut bench = Bench::configured();
+    let (client, h2, now) = (bench.attach("H2"), bench.node("H2"), bench.now());
+    bench.fabric.declare(client, &[MgmtClass::SUBN_ADM]).unwrap();
+    bench.fabric.add_virtual_ports(h2, 1).unwrap();
+    bench.fabric.virtual_port_up(now, h2, 1, 1, None).unwrap();
+    let of = |guid| Gid::new(SUBNET_PREFIX_DEFAULT, guid);
+    let (port, virtual_port) =
+        (bench.fabric.port(h2, 1).unwrap().guid, bench.fabric.virtual_ports(h2, 1)[1].guid);
+    let arrives = |bench: &mut Bench, remote_gid: Gid| {
+        let mut packet = gmp(MgmtClass::SUBN_ADM, 4);
+        packet.address.grh = Some(Grh { remote_gid, ..Grh::default() });
+        bench.send(&packet);
+        bench.poll().pop().map(|delivery| delivery.packet.address.grh.unwrap())
+    };
+    let h1 = bench.node("H1");
+    let h1 = bench.fabric.port(h1, 1).unwrap().guid;
+    let expected = Grh { remote_gid: of(h1), local_gid: of(port), ..Grh::default() };
+    assert_eq!(arrives(&mut bench, of(port)), Some(expected));
+    assert!(arrives(&mut bench, of(virtual_port)).is_some());
+    assert!(arrives(&mut bench, Gid::new(7, port)).is_none(), "of another subnet");
+    let sa = of(Guid::WELL_KNOWN_SA);
+    assert!(arrives(&mut bench, sa).is_none());
+    assert_eq!(bench.dropped(DropReason::WrongGid), 2);
+    bench.fabric.set_is_sm(now, client, true);
+    assert!(arrives(&mut bench, sa).is_some(), "the port of a manager");
+    bench.fabric.set_is_sm(now, client, false);
+    let set = |bench: &mut Bench| {
+        let mut packet = bench.directed(Method::SET, AttributeId::GUID_INFO, 3, ROUTES[3]);
+        GuidInfo::new(&mut packet.mad[smp::DATA]).unwrap().set_guid(7, Guid::WELL_KNOWN_SA);
+        bench.ask(&packet);
+    };
+    bench.fabric.set_guid_table(h2, 1, 32, true).unwrap();
+    set(&mut bench);
+    assert!(arrives(&mut bench, sa).is_none(), "its table cannot be set");
+    bench.fabric.set_guid_table(h2, 1, 32, false).unwrap();
+    set(&mut bench);
+    assert_eq!(arrives(&mut bench, sa).map(|grh| grh.local_gid), Some(sa));
+    assert_eq!(bench.fabric.guid_table(h2, 1).unwrap()[31], Guid::WELL_KNOWN_SA);
+}
