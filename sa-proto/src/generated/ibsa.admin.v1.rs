@@ -784,6 +784,10 @@ pub struct Responder {
     /// this SM get no answers from a responder whose epoch is another one.
     #[prost(uint64, tag = "12")]
     pub epoch: u64,
+    /// Whether its port has the GUID that stands for the SA, which virtual functions ask: held,
+    /// awaited, refused or no_room; empty if clients are not led to that port.
+    #[prost(string, tag = "13")]
+    pub sa_guid: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Counter {

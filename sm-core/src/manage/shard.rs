@@ -182,7 +182,7 @@ impl Spread {
         self.assigned.remove(&client);
     }
 
-    /// Assigns a client that has no assignment yet.
+    /// Assigns a client that has no assignment yet; `sa_lids` can serve it.
     pub fn admit(&mut self, client: Guid, sa_lids: &[SaLid], share: u8) {
         if !self.assigned.contains_key(&client)
             && let Some(sa_lid) = wanted(client, sa_lids, share)
@@ -191,14 +191,14 @@ impl Spread {
         }
     }
 
-    /// Moves clients towards their wanted SA LIDs, `share` percent of them to SA LIDs: at most
-    /// [`ORPHANS_MAX`] whose SA LID is gone and [`MOVES_MAX`] others. Returns the moved clients,
-    /// ascending.
-    pub fn advance(&mut self, clients: &[Guid], sa_lids: &[SaLid], share: u8) -> Vec<Guid> {
+    /// Moves clients, each with the SA LIDs that can serve it, towards the wanted ones of these,
+    /// `share` percent of them to SA LIDs: at most [`ORPHANS_MAX`] whose SA LID is gone or cannot
+    /// serve them, and [`MOVES_MAX`] others. Returns the moved clients, ascending.
+    pub fn advance(&mut self, clients: &[(Guid, &[SaLid])], share: u8) -> Vec<Guid> {
         let (mut orphans, mut moves) = (ORPHANS_MAX, MOVES_MAX);
         let mut moved = Vec::new();
         let mut next = BTreeMap::new();
-        for &client in clients {
+        for &(client, sa_lids) in clients {
             let is = self.assigned.get(&client).copied();
             let ought = wanted(client, sa_lids, share);
             let is_orphan = is.is_some_and(|id| !sa_lids.iter().any(|sa_lid| sa_lid.id == id));
@@ -240,11 +240,16 @@ mod tests {
         (0..count).map(|number| Guid(0xEC0D_9A03_0000_0000 + 16 * number)).collect()
     }
 
+    fn advance(spread: &mut Spread, clients: &[Guid], all: &[SaLid], share: u8) -> Vec<Guid> {
+        let clients: Vec<_> = clients.iter().map(|&client| (client, all)).collect();
+        spread.advance(&clients, share)
+    }
+
     /// Advances until no client moves.
     fn settle(spread: &mut Spread, clients: &[Guid], sa_lids: &[SaLid], share: u8) -> usize {
         let mut total = 0;
         loop {
-            match spread.advance(clients, sa_lids, share).len() {
+            match advance(spread, clients, sa_lids, share).len() {
                 0 => return total,
                 moved => total += moved,
             }
@@ -294,9 +299,9 @@ mod tests {
     #[test]
     fn moves_of_one_step_are_bounded_and_orphans_go_first() {
         let (clients, mut spread) = (clients(4000), Spread::default());
-        assert_eq!(spread.advance(&clients, &sa_lids(&[7]), 100).len(), MOVES_MAX);
+        assert_eq!(advance(&mut spread, &clients, &sa_lids(&[7]), 100).len(), MOVES_MAX);
         settle(&mut spread, &clients, &sa_lids(&[7]), 100);
-        let moved = spread.advance(&clients, &sa_lids(&[8]), 100);
+        let moved = advance(&mut spread, &clients, &sa_lids(&[8]), 100);
         assert_eq!(moved.len(), 4000, "no responder answers them");
     }
 
@@ -305,8 +310,29 @@ mod tests {
         let (clients, mut spread) = (clients(3), Spread::default());
         spread.admit(clients[0], &sa_lids(&[7]), 100);
         assert_eq!(spread.sa_lid_of(clients[0]), Some(Guid(7)));
-        assert_eq!(spread.advance(&clients[1..], &sa_lids(&[7]), 100), clients[1..]);
+        assert_eq!(advance(&mut spread, &clients[1..], &sa_lids(&[7]), 100), clients[1..]);
         assert_eq!((spread.sa_lid_of(clients[0]), spread.len()), (None, 2));
+    }
+
+    #[test]
+    fn a_client_that_its_sa_lid_cannot_serve_any_more_is_moved_as_if_that_were_gone() {
+        let (clients, mut spread) = (clients(4000), Spread::default());
+        let both = sa_lids(&[7, 8]);
+        settle(&mut spread, &clients, &both, 100);
+        let of =
+            |id| clients.iter().copied().filter(move |c| spread.sa_lid_of(*c) == Some(Guid(id)));
+        let (at_7, at_8): (Vec<_>, Vec<_>) = (of(7).collect(), of(8).collect());
+        assert!(at_7.len() > MOVES_MAX);
+        let odd = |client: Guid| client.0 / 16 % 2 == 1;
+        let choices: Vec<(Guid, &[SaLid])> =
+            clients.iter().map(|&c| (c, if odd(c) { &both[1..] } else { &both[..] })).collect();
+        let moved = spread.advance(&choices, 100);
+        assert_eq!(moved, at_7.into_iter().filter(|c| odd(*c)).collect::<Vec<_>>());
+        assert!(moved.iter().chain(&at_8).all(|c| spread.sa_lid_of(*c) == Some(Guid(8))));
+        // None can serve them: they go back to the SM.
+        let none: Vec<(Guid, &[SaLid])> = moved.iter().map(|&c| (c, &[][..])).collect();
+        spread.advance(&none, 100);
+        assert!(moved.iter().all(|c| spread.sa_lid_of(*c).is_none()));
     }
 
     fn candidate(port: u64, usage: PortUse) -> Candidate {

@@ -207,6 +207,8 @@ requests! {
     }
     /// The task that writes alias GUIDs.
     AliasGuids {
+        /// The last block of the port's GUID table, after a change of master.
+        LastGuids: Get "GUIDInfo" GUID_INFO;
         /// A block of the port's GUID table.
         SetGuidInfo: Set "GUIDInfo" GUID_INFO;
     }

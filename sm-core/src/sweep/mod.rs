@@ -11,8 +11,8 @@
 //! - `subnet`: data that stages and tasks share. `state`: results of earlier sweeps; `schedule`:
 //!   when to sweep next, and why; `journal`, `report`: what a sweep did; `events`: events for the
 //!   caller; `election`, `handover`: the other subnet managers; `routing`: engines and the routing
-//!   in force; `lanes`: SLs of paths; `partitioning`, `sharding`, `shard`, `pending_clients`: the
-//!   wanted state of each; `m_keys`, `keys`: chooses M_Keys; `service`: end ports that came and
+//!   in force; `lanes`: SLs of paths; `partitioning`, `sharding`, `shard`, `sa_guid`,
+//!   `pending_clients`: the wanted state of each; `m_keys`, `keys`: chooses M_Keys; `service`: end ports that came and
 //!   went; `owner`: the trait of each owner of requests; `log`: log lines.
 //! - `tasks`: work between sweeps. `multicast`, `guid_info`, `reregister`, `partitions`;
 //!   `virtual_ports`: sets up virtual ports of adapters; `babble`: disables ports that send traps
@@ -56,6 +56,7 @@ pub use subnet::report::{Duplicate, Phase, Report};
 pub use subnet::routing::checks::{BalanceCheck, BalanceFinding, LoopCheck, LoopFinding};
 pub use subnet::routing::job::{RoutingJob, RoutingOutcome};
 pub use subnet::routing::origin::Origin;
+pub use subnet::sa_guid::SaGuid;
 pub use subnet::schedule::Cause;
 pub use subnet::service::PortsChanged;
 pub use subnet::sharding::Sharding;

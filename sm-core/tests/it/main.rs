@@ -41,6 +41,7 @@ mod qos_tables;
 mod quarantine;
 mod reach;
 mod recabling;
+mod sa_guid;
 mod settings;
 mod sharding;
 mod steering;

@@ -26,9 +26,9 @@ pub struct SaAccess {
     #[arg(long, value_name = "PERCENT", num_args = 0..=1, default_missing_value = "100",
           require_equals = true, value_parser = clap::value_parser!(u8).range(1..=100))]
     pub shard: Option<u8>,
-    /// With --shard, include ports of adapters that may have virtual functions. Those address the
-    /// SA with a GRH that responders' ports do not accept: use it only if no virtual functions are
-    /// used.
+    /// With --shard, lead ports of adapters that may have virtual functions also to responders'
+    /// ports that did not take the GUID by which virtual functions address the SA (ibsmctl status
+    /// shows which did): use it only if no virtual functions are used.
     #[arg(long, requires = "shard")]
     pub shard_virtualized: bool,
     /// With --shard, move the LID of a failed responder's port to a spare one, if both ports are

@@ -203,12 +203,13 @@ fn render_responder(text: &mut String, responder: &Responder, status: &Status, c
     let agents = responder.counters.iter().find(|counter| counter.name == AGENTS);
     let _ = writeln!(
         text,
-        "  {} ({:#x}): serving {serving}, connected {}, front door {}{}",
+        "  {} ({:#x}): serving {serving}, connected {}, front door {}{}{}",
         responder.name,
         responder.id,
         duration(responder.connected_s),
         if responder.front_door.is_empty() { "none" } else { &responder.front_door[0] },
         agents.map(|agents| format!(", {} node agents", agents.value)).unwrap_or_default(),
+        of_sa_guid(&responder.sa_guid),
     );
     let overflow = responder.counters.iter().find(|counter| counter.name == SOCKET_OVERFLOW);
     if let Some(Counter { value: value @ 1.., .. }) = overflow {
@@ -218,6 +219,16 @@ fn render_responder(text: &mut String, responder: &Responder, status: &Status, c
         for counter in &responder.counters {
             let _ = writeln!(text, "    {:<34} {}", counter.name, counter.value);
         }
+    }
+}
+
+/// Whether queries of virtual functions reach a responder's port, for its line.
+fn of_sa_guid(sa_guid: &str) -> &'static str {
+    match sa_guid {
+        "held" => ", answers virtual functions",
+        "refused" => ", its port does not take the SA's GUID (virtual functions)",
+        "no_room" => ", no free entry for the SA's GUID at its port (virtual functions)",
+        _ => "",
     }
 }
 
@@ -354,6 +365,7 @@ struct ResponderJson<'a> {
     registry_sequence: u64,
     connected_seconds: u64,
     counters: BTreeMap<&'a str, u64>,
+    sa_guid: Option<&'a str>,
 }
 
 impl<'a> From<&'a Responder> for ResponderJson<'a> {
@@ -372,6 +384,7 @@ impl<'a> From<&'a Responder> for ResponderJson<'a> {
             registry_sequence: responder.registry_sequence,
             connected_seconds: responder.connected_s,
             counters: by_name(&responder.counters),
+            sa_guid: Some(&*responder.sa_guid).filter(|text| !text.is_empty()),
         }
     }
 }
@@ -458,6 +471,23 @@ mod tests {
         let text = render(&status, false);
         assert_eq!(text.matches("node agents").count(), 1, "{text}");
         assert!(text.contains("front door none, 640 node agents\n"), "{text}");
+    }
+
+    #[test]
+    fn a_responder_is_shown_with_whether_virtual_functions_reach_it() {
+        let has = |sa_guid: &str| {
+            let responder =
+                Responder { name: "a".into(), sa_guid: sa_guid.into(), ..Responder::default() };
+            let status = Status { responders: vec![responder], ..Status::default() };
+            let json: serde_json::Value = serde_json::from_str(&render_json(&status)).unwrap();
+            (render(&status, false), json["responders"][0]["sa_guid"].clone())
+        };
+        let (text, json) = has("held");
+        assert!(text.contains("front door none, answers virtual functions\n"), "{text}");
+        assert_eq!(json, "held");
+        assert!(has("refused").0.contains("does not take the SA's GUID"));
+        let (text, json) = has("");
+        assert!(text.contains("front door none\n") && json.is_null(), "{text}");
     }
 
     #[test]

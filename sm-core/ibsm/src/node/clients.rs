@@ -76,7 +76,12 @@ impl Node {
             warn!("no spare responder port can take over the LID of port {}", what.old);
             self.clients.sa_lids.give_up(what);
         }
-        self.sweeper.spread_clients(now, &self.clients.sa_lids.list());
+        // A responder may be absent for a moment; spare ports have it before they take over.
+        let seats = self.clients.sa_lids.list();
+        let ports = seats.iter().map(|seat| seat.port);
+        let ports = ports.chain(candidates.iter().map(|candidate| candidate.port));
+        self.sweeper.set_sa_ports(now, ports);
+        self.sweeper.spread_clients(now, &seats);
     }
 
     /// Ports of responders that serve this SM's session, by GUID.

@@ -265,6 +265,7 @@ impl Node {
             sa_port: self.status.port_service.describe(),
             store: String::new(),
             takes_over_after: self.sweeper.patience(),
+            sa_guids: self.sweeper.sa_guids().collect(),
             smps_outstanding: self.sweeper.outstanding() as u64,
             sweeping: self.sweeper.is_sweeping(),
             phase: self.sweeper.phase().to_string(),

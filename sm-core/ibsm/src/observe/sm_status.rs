@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::problem::Condition;
 use ib_mad::types::{Guid, Lid};
 use sa_proto::snapshot::RegistryVersion;
-use sm_core::sweep::Peer;
+use sm_core::sweep::{Peer, SaGuid};
 
 /// State of this SM, as `ibsmctl status` and the live page show it.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +45,8 @@ pub struct SmStatus {
     pub store: String,
     /// How long a master may be silent before this SM takes over.
     pub takes_over_after: Duration,
+    /// Ports of responders that are to have the GUID that stands for the SA, and whether they do.
+    pub sa_guids: Vec<(Guid, SaGuid)>,
     /// SMPs queued or on the wire.
     pub smps_outstanding: u64,
     /// Whether sweeps are permitted.

@@ -85,6 +85,11 @@ impl Shared {
         let responders = self.responders.load();
         let state = StateVersion { session: version.session, number: self.state.number() };
         let own = self.conditions();
+        let sa_guid = |responder: &Responder| {
+            let (port, _) = responder.port?;
+            let at = sm.sa_guids.binary_search_by_key(&port, |(guid, _)| *guid).ok()?;
+            Some(sm.sa_guids[at].1.name())
+        };
         admin::Status {
             sm_state: sm.state.clone(),
             software: concat!("ibsm ", env!("CARGO_PKG_VERSION")).into(),
@@ -115,6 +120,7 @@ impl Shared {
                     registry_sequence: responder.serving.map_or(0, |v| v.registry_sequence),
                     connected_s: responder.since.elapsed().as_secs(),
                     counters: responder.stats.iter().map(named).collect(),
+                    sa_guid: sa_guid(responder).unwrap_or_default().to_owned(),
                 })
                 .collect(),
             counters: sm

@@ -20,6 +20,7 @@ pub(in crate::sweep) mod pending_clients;
 pub(in crate::sweep) mod registry_copy;
 pub(in crate::sweep) mod report;
 pub(in crate::sweep) mod routing;
+pub(in crate::sweep) mod sa_guid;
 pub(in crate::sweep) mod schedule;
 pub(in crate::sweep) mod service;
 mod shard;

@@ -12,10 +12,24 @@ use tracing::info;
 
 use super::Subnet;
 use super::events::Event;
-use super::sharding::Sharding;
+use super::sharding::{Sharding, Shards};
 use crate::fabric::PortIndex;
 use crate::manage::shard::SaLid;
 use crate::smp::{Kind, Request};
+
+/// The SA LIDs that clients can be led to.
+struct LedTo {
+    all: Vec<SaLid>,
+    /// Those at which queries to the GUID that stands for the SA arrive.
+    of_virtual: Vec<SaLid>,
+}
+
+impl LedTo {
+    /// Those for a port that may have virtual functions, or has none.
+    fn of(&self, may_be_virtual: bool) -> &[SaLid] {
+        if may_be_virtual { &self.of_virtual } else { &self.all }
+    }
+}
 
 impl Subnet {
     /// Assigns SA LIDs to ports that are about to be addressed for the first time, so that one
@@ -27,15 +41,16 @@ impl Subnet {
         }
         let aside = self.set_aside();
         let tenure = self.election.tenure();
-        let fresh: Vec<Guid> = self
+        let led_to = self.led_to(sharding);
+        let fresh: Vec<(Guid, bool)> = self
             .fabric
             .end_ports()
             .filter(|&port| self.fabric.port(port).reregistered_in != tenure)
-            .filter(|&port| self.is_client(port, &aside, sharding))
-            .map(|port| self.fabric.port(port).guid)
+            .filter(|&port| self.is_client(port, &aside))
+            .map(|port| (self.fabric.port(port).guid, self.may_be_virtual(port)))
             .collect();
-        for guid in fresh {
-            self.shards.spread.admit(guid, &self.shards.sa_lids, sharding.share);
+        for (guid, may_be_virtual) in fresh {
+            self.shards.spread.admit(guid, led_to.of(may_be_virtual), sharding.share);
         }
     }
 
@@ -72,14 +87,18 @@ impl Subnet {
         let mut clients: Vec<(Guid, PortIndex)> = self
             .fabric
             .end_ports()
-            .filter(|&port| self.is_client(port, &aside, sharding))
+            .filter(|&port| self.is_client(port, &aside))
             .map(|port| (self.fabric.port(port).guid, port))
             .collect();
         clients.sort_unstable();
-        let guids: Vec<Guid> = clients.iter().map(|(guid, _)| *guid).collect();
-        let moved = self.shards.spread.advance(&guids, sa_lids, sharding.share);
+        let led_to = self.led_to(sharding);
+        let choices: Vec<(Guid, &[SaLid])> = clients
+            .iter()
+            .map(|&(guid, port)| (guid, led_to.of(self.may_be_virtual(port))))
+            .collect();
+        let moved = self.shards.spread.advance(&choices, sharding.share);
         for guid in &moved {
-            let Ok(at) = guids.binary_search(guid) else { continue };
+            let Ok(at) = clients.binary_search_by_key(guid, |(guid, _)| *guid) else { continue };
             let port = clients[at].1;
             if self.wanted_address(port).is_some() {
                 self.exchange.push(Request::new(Kind::Readdress, port));
@@ -103,18 +122,30 @@ impl Subnet {
         }
     }
 
-    /// Whether a port's clients may be spread: a channel adapter's, not that of another subnet
-    /// manager, and not one whose virtual functions would address the SA by a GRH.
-    fn is_client(&self, port: PortIndex, aside: &BTreeSet<Guid>, sharding: Sharding) -> bool {
+    /// Whether a port's clients may be spread: a channel adapter's, and not that of another subnet
+    /// manager.
+    fn is_client(&self, port: PortIndex, aside: &BTreeSet<Guid>) -> bool {
         let entry = self.fabric.port(port);
-        let info = entry.port_info();
-        let mask = info.capability_mask();
-        let may_be_virtual = mask.contains(CapabilityMask::IS_CAPABILITY_MASK2_SUPPORTED)
-            && info.capability_mask2().contains(CapabilityMask2::IS_VIRTUALIZATION_SUPPORTED);
         self.fabric.node_of(port).kind == NodeType::Ca
-            && !mask.contains(CapabilityMask::IS_SM)
-            && (sharding.virtualized || !may_be_virtual)
+            && !entry.port_info().capability_mask().contains(CapabilityMask::IS_SM)
             && !aside.contains(&entry.guid)
+    }
+
+    /// Whether a port may have virtual functions, which address the SA by a GRH with the GUID that
+    /// stands for it: PortInfo does not show whether any are in use.
+    fn may_be_virtual(&self, port: PortIndex) -> bool {
+        let info = self.fabric.port(port).port_info();
+        info.capability_mask().contains(CapabilityMask::IS_CAPABILITY_MASK2_SUPPORTED)
+            && info.capability_mask2().contains(CapabilityMask2::IS_VIRTUALIZATION_SUPPORTED)
+    }
+
+    /// The SA LIDs that clients can be led to.
+    fn led_to(&self, sharding: Sharding) -> LedTo {
+        let Shards { sa_lids, sa_guids, .. } = &self.shards;
+        let answers_virtual =
+            |sa_lid: &&SaLid| sharding.virtualized || sa_guids.is_held(sa_lid.port);
+        let of_virtual = sa_lids.iter().filter(answers_virtual).copied().collect();
+        LedTo { all: sa_lids.clone(), of_virtual }
     }
 
     /// A service level that reaches a responder from a host: that of the SM, unless an SL-to-VL map

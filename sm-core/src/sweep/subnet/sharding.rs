@@ -2,6 +2,7 @@
 
 use ib_mad::types::Guid;
 
+use super::sa_guid::SaGuids;
 use crate::manage::shard::{SaLid, Spread, TakeOver};
 
 /// The clients that are distributed over responders.
@@ -9,7 +10,8 @@ use crate::manage::shard::{SaLid, Spread, TakeOver};
 pub struct Sharding {
     /// Percentage of the ports that can be.
     pub share: u8,
-    /// Whether ports whose adapters may have virtual functions are included.
+    /// Whether ports whose adapters may have virtual functions are led to responders' ports
+    /// that do not have the GUID that stands for the SA, too.
     pub virtualized: bool,
 }
 
@@ -19,6 +21,8 @@ pub(in crate::sweep) struct Shards {
     pub(in crate::sweep) sharding: Option<Sharding>,
     pub(in crate::sweep) sa_lids: Vec<SaLid>,
     pub(in crate::sweep) spread: Spread,
+    /// The ports that are to have the GUID that stands for the SA.
+    pub(in crate::sweep) sa_guids: SaGuids,
     /// Whether ports were moved since the caller last asked.
     pub(in crate::sweep) has_moved: bool,
 }
@@ -33,6 +37,7 @@ impl Shards {
     pub(in crate::sweep) fn clear(&mut self) {
         self.spread.clear();
         self.sa_lids.clear();
+        self.sa_guids.clear();
     }
 
     /// A port could not be addressed: it moves with the next step.

@@ -60,7 +60,7 @@ impl Sweeper {
         self.subnet.events.push(Event::Configured(Box::new(report)));
         self.disable_babbling_ports(now);
         self.multicast.write_blocks(&mut self.subnet, now, true);
-        self.aliases.wake(now);
+        self.aliases.wake(&self.subnet, now);
         if routed && self.dry_run.is_none() {
             self.virtual_ports.end_sweep(&mut self.subnet, now, full);
         }

@@ -77,7 +77,7 @@ impl Sweeper {
     pub(in crate::sweep) fn end_discovery(&mut self, now: Instant, discovery: Discovery) {
         let full = discovery.full;
         for port in &discovery.retrained {
-            self.aliases.forget(*port);
+            self.aliases.forget(&mut self.subnet, *port);
             self.virtual_ports.forget(*port);
         }
         match discovery.end(&mut self.subnet, now) {

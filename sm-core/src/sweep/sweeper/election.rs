@@ -286,7 +286,7 @@ impl Sweeper {
     /// Another SM may have written to switches and ports: what they hold counts as unknown.
     pub(super) fn forget_tables(&mut self) {
         self.multicast.forget_routing(&mut self.subnet);
-        self.aliases.forget_all();
+        self.aliases.forget_all(&mut self.subnet);
         self.virtual_ports.forget_all();
         let nodes: Vec<_> = self.subnet.fabric.nodes().map(|(index, _)| index).collect();
         nodes.into_iter().for_each(|node| self.subnet.forget_port_tables(node));

@@ -37,10 +37,10 @@ impl Sweeper {
             for (port, _) in &changed.went {
                 // One that is there but not active may have been reset, and stays registered.
                 if there.contains(port) {
-                    self.aliases.forget(*port);
+                    self.aliases.forget(&mut self.subnet, *port);
                     self.virtual_ports.forget(*port);
                 } else {
-                    self.aliases.remove(&mut self.subnet.alias_owners, *port);
+                    self.aliases.remove(&mut self.subnet, *port);
                 }
             }
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
+use ib_mad::types::Guid;
 use ib_mad::wire::attribute::SmState;
 use sa_proto::log_limit;
 use sa_proto::snapshot::Version;
@@ -15,7 +16,7 @@ use crate::observe::problem::Kind;
 use crate::runtime::metrics::{Metric, Value};
 use crate::runtime::store::etcd::Holder;
 use sm_core::smp::{Kind as SmpKind, Passed};
-use sm_core::sweep::Phase;
+use sm_core::sweep::{Phase, SaGuid};
 
 impl Service {
     /// All metrics but times that are recorded one by one.
@@ -612,6 +613,7 @@ impl Service {
             "Responders that answer from this SM's session; if 0, SA queries are not answered",
             answering.count() as f64,
         ));
+        let sa_guids: BTreeMap<Guid, SaGuid> = self.node.sweeper().sa_guids().collect();
         let mut named = BTreeMap::new();
         for entry in serving {
             // Two responders may have the same name.
@@ -623,9 +625,15 @@ impl Service {
             let held = held.unwrap_or(Version::NONE);
             let fabric = published.fabric_generation.saturating_sub(held.fabric_generation);
             let registry = published.registry_sequence.saturating_sub(held.registry_sequence);
-            named.insert(name, (fabric, registry));
+            let port = entry.port.map(|(guid, _)| guid);
+            let is = port.and_then(|port| sa_guids.get(&port));
+            named.insert(name, (fabric, registry, is.map(|&is| is == SaGuid::Held)));
         }
-        for (name, (fabric, registry)) in named {
+        for (name, (fabric, registry, has_sa_guid)) in named {
+            metrics.extend(has_sa_guid.map(|has| {
+                let help = "Whether a responder's port has the GUID that virtual functions ask";
+                gauge("responder_sa_guid", help, f64::from(u8::from(has))).with("responder", &*name)
+            }));
             for (plane, lag) in [("fabric", fabric), ("registry", registry)] {
                 let help =
                     "Generations that a responder is behind; all of them if it follows another SM";
