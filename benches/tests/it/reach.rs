@@ -318,6 +318,34 @@ fn clients_ask_the_responder_that_their_port_names_and_few_move_when_one_comes_o
     }
 }
 
+/// All adapters may have virtual functions, as most new ones may: they are led to responders whose
+/// ports took the GUID that these ask.
+#[test]
+fn adapters_with_virtual_functions_are_led_to_responders_by_default() {
+    let site = Site::new("shard-virtual");
+    for number in 1..=16 {
+        let id = site.attach(number).node().to_owned();
+        site.control(&["virtual-ports", &id, "2"]);
+    }
+    let http = free_address().to_string();
+    let ibsm = site.ibsm(&["--shard", "--http", &http]);
+    let (first, second) = (site.ibsa(2, &[]), site.ibsa(3, &[]));
+    site.sharded(&lids(&[&first, &second]));
+    assert_eq!(ibsm.log().matches("answers virtual functions").count(), 2, "{}", ibsm.log());
+    let deadline = Instant::now() + PATIENCE;
+    while metric(&http, "ibsm_responder_sa_guid") != 2 {
+        assert!(Instant::now() < deadline, "{}", ibsm.log());
+        thread::sleep(Duration::from_millis(50));
+    }
+    let through = metric(&http, "front_door_requests");
+    for client in CLIENTS {
+        site.ask(client, &["--redirects", "ignore"]);
+    }
+    assert_eq!(metric(&http, "front_door_requests"), through, "the SM gets no query");
+    second.program.kill();
+    site.sharded(&lids(&[&first]));
+}
+
 #[test]
 fn a_spare_takes_the_lid_of_a_responder_that_died_and_clients_ask_on() {
     let site = Site::new("takeover");

@@ -319,9 +319,8 @@ mod tests {
         let (clients, mut spread) = (clients(4000), Spread::default());
         let both = sa_lids(&[7, 8]);
         settle(&mut spread, &clients, &both, 100);
-        let of =
-            |id| clients.iter().copied().filter(move |c| spread.sa_lid_of(*c) == Some(Guid(id)));
-        let (at_7, at_8): (Vec<_>, Vec<_>) = (of(7).collect(), of(8).collect());
+        let (at_7, at_8): (Vec<Guid>, Vec<Guid>) =
+            clients.iter().partition(|client| spread.sa_lid_of(**client) == Some(Guid(7)));
         assert!(at_7.len() > MOVES_MAX);
         let odd = |client: Guid| client.0 / 16 % 2 == 1;
         let choices: Vec<(Guid, &[SaLid])> =
