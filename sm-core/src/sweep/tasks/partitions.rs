@@ -10,8 +10,10 @@ use crate::sweep::subnet::Subnet;
 use crate::sweep::subnet::events::Event;
 use crate::sweep::subnet::schedule::Cause;
 
-/// Least time between two computations, each of which looks at all ports: further changes wait for
-/// it together.
+/// Least time between two computations: a change after a pause is in force at once, further ones
+/// wait for it together. It bounds the share of time that a stream of changes costs, since each
+/// computation joins all partitions and looks at all ports, twice. A shorter one needs a
+/// computation that looks only at the ports of GUIDs that changed.
 const INTERVAL: Duration = Duration::from_millis(200);
 /// Delay before blocks that a port did not accept are set again.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
