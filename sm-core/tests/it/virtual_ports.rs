@@ -550,3 +550,24 @@ fn a_host_that_does_not_answer_keeps_no_p_key_that_it_lost() {
     bed.run_for(Duration::from_secs(60));
     assert_eq!(switch_keys(&bed, 3), [0xffff]);
 }
+
+/// Regression: hosts were set up in the order of their GUIDs, 64 at a time: a partition that a
+/// program changed in the first minutes reached a host's virtual ports only after all others were.
+#[test]
+fn a_host_whose_partition_changes_is_set_up_before_those_that_wait() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 16, 128), managed(2));
+    let now = bed.clock.now();
+    bed.fabric.add_virtual_ports_everywhere(now, 3);
+    set_partitions(&mut bed, EVERYONE);
+    bed.bring_up();
+    let guid = |host| bed.fabric.port(bed.hosts()[host], 1).unwrap().guid;
+    let last = (0..128).max_by_key(|&host| guid(host)).unwrap();
+    let member = guid(last);
+    put(&mut bed, 5, &[member]);
+    bed.run_until(SOON, "in force", |bed| keys(bed, last, 0)[0].contains(&0x8005));
+    let set_up = (0..128).filter(|&host| states(&bed, host) == ALL_ACTIVE).count();
+    assert!(set_up < 64, "{set_up} hosts were first");
+    bed.run_for(SOON);
+    assert!((0..128).all(|host| states(&bed, host) == ALL_ACTIVE));
+    assert_eq!(troubles(&bed), []);
+}

@@ -98,7 +98,11 @@ impl Subnet {
         for (port, count) in plan.ports(&self.fabric) {
             let wrong =
                 (0..count).filter(|&block| plan.wanted_block(&self.fabric, port, block).is_some());
+            let before = blocks.len();
             blocks.extend(wrong.map(|block| Request::block(Kind::SetPKeys, port, block)));
+            if blocks.len() > before && self.fabric.can_have_virtual_ports(port) {
+                self.partitions.rewritten_hosts.insert(port);
+            }
         }
         self.journal.report.pkey_blocks_set += blocks.len() as u64;
         blocks.into_iter().for_each(|request| self.exchange.push(request));

@@ -36,6 +36,9 @@ pub(in crate::sweep) struct Partitioning {
     pub(in crate::sweep) plan: PKeyPlan,
     /// Ports with virtual ports whose tables were not right when plans were last computed.
     pub(in crate::sweep) wrong_virtual_hosts: Vec<PortIndex>,
+    /// Ports that can have virtual ports and whose own tables were set since the last sweep: those
+    /// of their virtual ports are to follow soon.
+    pub(in crate::sweep) rewritten_hosts: BTreeSet<PortIndex>,
     /// Ports whose tables were reported as too small.
     pub(in crate::sweep) reported: BTreeSet<PortIndex>,
 }
@@ -55,6 +58,7 @@ impl Default for Partitioning {
             memberships: Memberships::default(),
             plan: PKeyPlan::default(),
             wrong_virtual_hosts: Vec::new(),
+            rewritten_hosts: BTreeSet::new(),
             reported: BTreeSet::new(),
         }
     }
@@ -71,6 +75,7 @@ impl Partitioning {
         self.memberships = Memberships::default();
         self.plan = PKeyPlan::default();
         self.wrong_virtual_hosts.clear();
+        self.rewritten_hosts.clear();
         self.reported.clear();
     }
 }

@@ -110,6 +110,8 @@ struct Host {
     is_new: bool,
     /// Whether no pass has ended yet.
     is_awaited: bool,
+    /// Whether its first pass goes before those of others: a partition that it belongs to changed.
+    is_urgent: bool,
     /// Why it, or one of its virtual ports, is not set up.
     trouble: Option<Trouble>,
 }
@@ -166,6 +168,7 @@ impl Host {
             is_outdated: false,
             is_new: true,
             is_awaited: true,
+            is_urgent: false,
             trouble: None,
         }
     }
@@ -210,6 +213,8 @@ impl VirtualPortSetup {
             self.hosts.insert(guid, host);
         }
         self.reset.clear();
+        // What the sweep set concerns all ports: none goes first.
+        subnet.partitions.rewritten_hosts.clear();
         // Those that are left can have none any more, or are gone.
         let gone: Vec<PortIndex> = subnet
             .fabric
@@ -304,6 +309,20 @@ impl VirtualPortSetup {
         }
     }
 
+    /// Ports whose partitions changed before they were ever read are read next: the first pass over
+    /// all ports of a large fabric takes minutes.
+    fn bring_forward(&mut self, subnet: &mut Subnet, now: Instant) {
+        for port in std::mem::take(&mut subnet.partitions.rewritten_hosts) {
+            let host = self.hosts.get_mut(&subnet.fabric.port(port).guid);
+            if let Some(host) = host.filter(|host| host.is_awaited) {
+                host.is_urgent = true;
+                if host.pass.is_none() {
+                    host.next = Some(now);
+                }
+            }
+        }
+    }
+
     /// Records whether some port was never read. Once none is, what registrations stand for is
     /// known.
     fn note_awaited(&mut self, subnet: &mut Subnet) {
@@ -327,12 +346,17 @@ impl VirtualPortSetup {
         });
     }
 
-    /// The ports of the next round: those under way, then those that are due.
+    /// The ports of the next round: urgent ones, those under way, then those that are due.
     fn chosen(&self, now: Instant) -> Vec<Guid> {
-        let under_way = self.hosts.iter().filter(|(_, host)| host.pass.is_some());
         let is_due = |host: &Host| host.pass.is_none() && host.next.is_some_and(|at| at <= now);
-        let waiting = self.hosts.iter().filter(|(_, host)| is_due(host));
-        under_way.chain(waiting).map(|(&guid, _)| guid).take(HOSTS_MAX).collect()
+        let urgent = self
+            .hosts
+            .iter()
+            .filter(|(_, host)| host.is_urgent && (host.pass.is_some() || is_due(host)));
+        let others = || self.hosts.iter().filter(|(_, host)| !host.is_urgent);
+        let under_way = others().filter(|(_, host)| host.pass.is_some());
+        let waiting = others().filter(|(_, host)| is_due(host));
+        urgent.chain(under_way).chain(waiting).map(|(&guid, _)| guid).take(HOSTS_MAX).collect()
     }
 
     /// Publishes changes, unless a pass is under way.
@@ -352,7 +376,7 @@ impl VirtualPortSetup {
     fn end_pass(&mut self, subnet: &mut Subnet, now: Instant, guid: Guid, logged: &mut usize) {
         let Some(host) = self.hosts.get_mut(&guid) else { return };
         let Some(pass) = host.pass.take() else { return };
-        host.is_awaited = false;
+        (host.is_awaited, host.is_urgent) = (false, false);
         self.counters.passes += 1;
         self.counters.silent += u64::from(pass.is_silent);
         self.has_changed |= pass.before.as_ref() != subnet.fabric.virtual_ports(host.port);
@@ -454,6 +478,7 @@ impl Task for VirtualPortSetup {
         }
         self.drop_absent(subnet);
         self.follow_traps(subnet, now);
+        self.bring_forward(subnet, now);
         self.is_round = true;
         let (mut room, mut logged) = (ROUND_MAX, 0);
         let mut waiting = Vec::new();
