@@ -97,7 +97,8 @@ pub struct Settings {
     #[prost(string, tag = "1")]
     pub text: ::prost::alloc::string::String,
 }
-/// The request was accepted. Its effect appears in the log and in Watch.
+/// The request was accepted, and Status and Settings show it, unless the SM did not take it within 5
+/// seconds. Its effect on the fabric appears in the log and in Watch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ordered {}
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -175,6 +176,9 @@ pub struct Status {
     /// Current problems, warnings included.
     #[prost(message, optional, tag = "31")]
     pub problems: ::core::option::Option<Problems>,
+    /// Whether sweeps are permitted.
+    #[prost(bool, optional, tag = "32")]
+    pub sweeping: ::core::option::Option<bool>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CountersRequest {

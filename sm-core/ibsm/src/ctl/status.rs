@@ -71,6 +71,9 @@ fn render(status: &Status, counters: bool, baseline: Option<&Baseline>) -> Strin
     for why in &status.engines_passed_over {
         let _ = writeln!(text, "                skipped: {why}");
     }
+    if status.sweeping == Some(false) {
+        text.push_str("sweeps          off: what changes is not handled; ibsmctl sweeping on\n");
+    }
     render_peers(&mut text, status);
     render_problems(&mut text, status);
     if baseline.is_some_and(|baseline| baseline.source == "none") {
@@ -264,6 +267,7 @@ struct StatusJson<'a> {
     warnings: &'a [String],
     problems: Vec<ProblemJson<'a>>,
     problems_unlisted: u64,
+    sweeping: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -420,6 +424,7 @@ fn render_json(status: &Status) -> String {
         warnings: &status.warnings,
         problems: all_problems(status).map(ProblemJson::from).collect(),
         problems_unlisted: status.problems.as_ref().map_or(0, |problems| problems.unlisted),
+        sweeping: status.sweeping,
     };
     let text = serde_json::to_string_pretty(&json).expect("the value serializes to JSON");
     text + "\n"

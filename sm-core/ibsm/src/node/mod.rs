@@ -300,6 +300,11 @@ impl Node {
         }
     }
 
+    /// Updates the status in this turn: it shows what was ordered.
+    pub fn report_at(&mut self, now: Instant) {
+        self.status.report_at(now);
+    }
+
     /// Keeps out what is not expected (`--quarantine`), from now on. `None`: there is no baseline.
     pub fn set_quarantine(&mut self, now: Instant, expected: Option<Arc<Expected>>) {
         self.lacks_baseline = expected.is_none();

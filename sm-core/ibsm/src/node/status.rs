@@ -116,6 +116,10 @@ impl Board {
         &mut self.sweeps
     }
 
+    pub(super) fn report_at(&mut self, now: Instant) {
+        self.status_due = now;
+    }
+
     /// When status is updated next.
     pub(super) fn due(&self) -> Instant {
         self.status_due

@@ -75,8 +75,8 @@ const PORTS_IN_MESSAGE: usize = 4096;
 const PIECE_LEN: usize = 256 << 10;
 
 impl AdminService {
-    /// Queues an order for the SM, which takes it within a second.
-    fn order(
+    /// Gives an order to the SM, and waits until the status shows it.
+    async fn order(
         &self,
         give: impl FnOnce(&mut super::Orders),
     ) -> Result<Response<admin::Ordered>, Status> {
@@ -87,7 +87,7 @@ impl AdminService {
                 "this SM is {state}; only the master sweeps and routes"
             )));
         }
-        give(&mut self.shared.orders());
+        self.shared.order(give).carried_out().await;
         Ok(Response::new(admin::Ordered {}))
     }
 
@@ -563,8 +563,8 @@ impl admin::admin_server::Admin for AdminService {
         request: Request<admin::SweepRequest>,
     ) -> Result<Response<admin::Ordered>, Status> {
         match request.into_inner().light {
-            true => self.order(|orders| orders.light_sweep = true),
-            false => self.order(|orders| orders.sweep = true),
+            true => self.order(|orders| orders.light_sweep = true).await,
+            false => self.order(|orders| orders.sweep = true).await,
         }
     }
 
@@ -581,17 +581,20 @@ impl admin::admin_server::Admin for AdminService {
         };
         let priority = within(priority, 15, "a priority")?;
         let log_flags = within(log_level, u8::MAX, "a log level")?;
-        let mut orders = self.shared.orders();
-        if orders.admitted.len() + admit.len() > ADMITTED_MAX {
-            return Err(Status::resource_exhausted(format!(
-                "at most {ADMITTED_MAX} GUIDs at a time; retry with fewer"
-            )));
-        }
-        orders.admitted.extend(admit.into_iter().map(Guid));
-        orders.priority = priority.or(orders.priority);
-        orders.log_flags = log_flags.or(orders.log_flags);
-        orders.sweeping = sweeping.or(orders.sweeping);
-        orders.reload |= reload;
+        let given = self.shared.orders.give(|orders| {
+            if orders.admitted.len() + admit.len() > ADMITTED_MAX {
+                return Err(Status::resource_exhausted(format!(
+                    "at most {ADMITTED_MAX} GUIDs at a time; retry with fewer"
+                )));
+            }
+            orders.admitted.extend(admit.into_iter().map(Guid));
+            orders.priority = priority.or(orders.priority);
+            orders.log_flags = log_flags.or(orders.log_flags);
+            orders.sweeping = sweeping.or(orders.sweeping);
+            orders.reload |= reload;
+            Ok(())
+        });
+        given?.carried_out().await;
         Ok(Response::new(admin::Ordered {}))
     }
 
@@ -694,7 +697,7 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         _request: Request<admin::RerouteRequest>,
     ) -> Result<Response<admin::Ordered>, Status> {
-        self.order(|orders| orders.reroute = true)
+        self.order(|orders| orders.reroute = true).await
     }
 
     async fn list_virtual_fabrics(

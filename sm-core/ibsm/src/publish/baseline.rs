@@ -148,7 +148,7 @@ impl Shared {
         let topology = baseline.as_ref().map(|baseline| baseline.topology.clone());
         self.baseline.current.store(baseline.map(Arc::new));
         self.observer.lock().unwrap_or_else(PoisonError::into_inner).expect(topology);
-        self.orders().baseline = true;
+        self.baseline_changed();
     }
 
     /// Keeps a baseline and puts it in force. Writes a file.

@@ -24,6 +24,7 @@ mod inquiry;
 mod inspection;
 mod long_work;
 mod observatory;
+mod orders;
 mod outcomes;
 pub(crate) mod past;
 mod path_dump;
@@ -77,13 +78,13 @@ use crate::perf::PerfBoard;
 pub use baseline::{Baseline, BaselineOrigin, BaselineStore};
 pub use error::PublishError;
 pub use observatory::Observatory;
+pub use orders::Orders;
 #[cfg(test)]
 pub(crate) use quality::Routed;
 pub(crate) use quality::of_message as quality_of_message;
 pub use session::{Draft, EpochFile, Epochs};
 use shared::Shared;
 pub use state::StateBoard;
-pub use status::Orders;
 pub use subscription::{FeedEnd, Subscription};
 pub use sync::{Acknowledged, SyncFollowers};
 pub use writers::Writers;
@@ -547,7 +548,7 @@ impl Publisher {
 
     /// Has the baseline in force, or that there is none, passed to the subnet manager.
     pub fn pass_baseline(&self) {
-        self.shared.orders().baseline = true;
+        self.shared.baseline_changed();
     }
 
     /// The nodes and links of the baseline in force; `None` without one.
@@ -580,14 +581,28 @@ impl Publisher {
         self.shared.problems.load_full()
     }
 
-    /// Queues requests of an operator for the SM, which takes them within a second.
+    /// Gives an order of an operator to the SM, and waits, for seconds at most, until it is carried
+    /// out and the status shows it. For threads that run no tasks.
     pub fn order(&self, give: impl FnOnce(&mut Orders)) {
-        give(&mut self.shared.orders());
+        let receipt = self.shared.order(give);
+        if let Some(runtime) = self.server.as_ref().and_then(|server| server.runtime.as_ref()) {
+            runtime.block_on(receipt.carried_out());
+        }
     }
 
-    /// Requests of operators since the last call.
-    pub fn take_orders(&self) -> Orders {
-        std::mem::take(&mut *self.shared.orders())
+    /// Calls this when there is an order: [`take_orders`](Self::take_orders) is due.
+    pub fn set_order_bell(&self, bell: impl Fn() + Send + Sync + 'static) {
+        self.shared.orders.set_bell(bell);
+    }
+
+    /// Orders of operators since the last call, if there are any.
+    pub fn take_orders(&self) -> Option<Orders> {
+        self.shared.orders.take()
+    }
+
+    /// All orders taken so far are carried out, and the status shows it.
+    pub fn orders_done(&self) {
+        self.shared.orders.note_done();
     }
 
     /// The live state, for the web page and `ibsmctl top`.

@@ -1,5 +1,6 @@
 //! State shared by the publisher and the tasks of all connections.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,8 +14,9 @@ use super::baseline::BaselineBoard;
 use super::computing::Computing;
 use super::events::Readers;
 use super::inquiry::Inquiries;
+use super::orders::{OrderDesk, Orders, Receipt};
 use super::outcomes::OutcomeLog;
-use super::{Orders, StateBoard, SyncFollowers, Writers, asking, session};
+use super::{StateBoard, SyncFollowers, Writers, asking, session};
 use crate::clock::Clock;
 use crate::congestion::CongestionBoard;
 use crate::front_door::AnnouncedDoor;
@@ -74,7 +76,7 @@ pub(super) struct Shared {
     /// What is wrong with our certificates.
     pub(super) certificate: ArcSwapOption<Condition>,
     /// Requests of operators that the SM has not taken yet.
-    pub(super) orders: Mutex<Orders>,
+    pub(super) orders: OrderDesk,
     /// When versions were announced. Locked for moments, as the others are.
     pub(super) announcements: Mutex<Announcements>,
     pub(super) observer: Mutex<Observer>,
@@ -177,7 +179,7 @@ impl Shared {
             sm: ArcSwap::default(),
             sm_stated_ms: AtomicU64::new(0),
             certificate: ArcSwapOption::default(),
-            orders: Mutex::default(),
+            orders: OrderDesk::default(),
             announcements: Mutex::default(),
             observer: Mutex::new(Observer::new(now)),
             moments: watch::Sender::default(),
@@ -209,8 +211,18 @@ impl Shared {
         self.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn orders(&self) -> MutexGuard<'_, Orders> {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Gives an order to the SM.
+    pub(super) fn order(&self, give: impl FnOnce(&mut Orders)) -> Receipt {
+        let given = self.orders.give(|orders| {
+            give(orders);
+            Ok::<_, Infallible>(())
+        });
+        given.unwrap_or_else(|never| match never {})
+    }
+
+    /// Has the baseline in force, or that there is none, passed to the SM.
+    pub(super) fn baseline_changed(&self) {
+        self.order(|orders| orders.baseline = true);
     }
 
     pub(super) fn announcements(&self) -> MutexGuard<'_, Announcements> {

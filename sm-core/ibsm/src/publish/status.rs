@@ -1,8 +1,7 @@
-//! The answer to `ibsmctl status`, and requests of operators.
+//! The answer to `ibsmctl status`.
 
 use std::time::{Instant, SystemTime};
 
-use ib_mad::types::Guid;
 use sa_proto::proto::admin;
 use sa_proto::snapshot::Version;
 use sa_proto::state::StateVersion;
@@ -11,30 +10,6 @@ use super::{Shared, certificate_end};
 use crate::observe::problem::{Condition, Kind, Problem, Subject};
 use crate::observe::{CopyStatus, Follower, Responder};
 use sm_core::sweep::Peer;
-
-/// Requests of operators that the SM has not taken yet.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Orders {
-    /// A heavy sweep.
-    pub sweep: bool,
-    /// A light sweep.
-    pub light_sweep: bool,
-    /// Recompute all routes.
-    pub reroute: bool,
-    /// Whether sweeps are permitted.
-    pub sweeping: Option<bool>,
-    /// Priority of this SM, 0 to 15.
-    pub priority: Option<u8>,
-    /// Log bits.
-    pub log_flags: Option<u8>,
-    /// The baseline is another one.
-    pub baseline: bool,
-    /// Read the settings again, and start a heavy sweep.
-    pub reload: bool,
-    /// GUIDs that belong to the ports that have them, wherever these are. At most
-    /// [`ADMITTED_MAX`](super::admin_service::ADMITTED_MAX).
-    pub admitted: Vec<Guid>,
-}
 
 impl Shared {
     /// Problems that the publisher knows of.
@@ -145,6 +120,7 @@ impl Shared {
             lmc: sm.lmc.into(),
             subnet_prefix: sm.subnet_prefix,
             problems: Some(self.problems(self.clock.now())),
+            sweeping: (!sm.state.is_empty()).then_some(sm.sweeping),
         }
     }
 }

@@ -2,11 +2,12 @@
 //! clock. It moves packets, results and actions between them and the node, and waits.
 //!
 //! - `workers`: threads for routing and other long jobs. `state_files`: a thread for long files of
-//!   the state directory.
+//!   the state directory. `bell`: wakes the loop for orders of operators.
 //! - `files`: operators' files, of this host or copied from the master.
 //! - `links`: the publisher and the registry, as the node uses them.
 //! - `measure`: metrics. `turns`: how long the parts of a turn take.
 
+mod bell;
 mod files;
 mod links;
 mod measure;
@@ -50,6 +51,7 @@ use crate::observe::problem::{Condition, Kind, Severity, Subject};
 use crate::observe::responder_command;
 use crate::partitions::Site;
 use crate::publish::Publisher;
+use bell::Bell;
 use sm_config::SitePolicy;
 use sm_core::sweep::{Report, Sweeper};
 use state_files::StateFileWriter;
@@ -122,6 +124,8 @@ pub(super) struct Service {
     master_settings: Option<u128>,
     copies: CopyExchange,
     publisher: Arc<Publisher>,
+    /// Rings when operators give orders.
+    bell: Bell,
     events: EventLog,
     diary: FabricDiary,
     files: StateFileWriter,
@@ -191,6 +195,7 @@ impl Service {
             copies: CopyExchange::default(),
             events: publisher.events(),
             diary: FabricDiary::default(),
+            bell: Bell::of(&publisher)?,
             publisher,
             metrics,
             http,
@@ -249,7 +254,7 @@ impl Service {
         }
         self.dumps.poll(&mut self.node)?;
         self.take_signals(now);
-        self.take_orders(now);
+        let has_orders = self.take_orders(now);
         let followed = self.copies.exchange(&self.publisher, &self.registry, &self.followed);
         self.node.handle_followed(followed);
         self.turns.end(Instant::now(), Part::Results);
@@ -278,6 +283,9 @@ impl Service {
             self.turns.end(Instant::now(), part);
         }
         self.turns.end(Instant::now(), Part::Events);
+        if has_orders {
+            self.publisher.orders_done();
+        }
         self.followed.state_stored(self.node.stored_state());
         self.followed.set_sealed(self.node.sealed());
         busy |= self.node.has_events();
@@ -325,8 +333,11 @@ impl Service {
         }
     }
 
-    fn take_orders(&mut self, now: Instant) {
-        let orders = self.publisher.take_orders();
+    /// Carries out orders of operators, and has the status of this turn show it. Returns whether
+    /// there were any.
+    fn take_orders(&mut self, now: Instant) -> bool {
+        self.bell.silence();
+        let Some(orders) = self.publisher.take_orders() else { return false };
         if orders.reload {
             info!("reload requested: rereading settings, starting a heavy sweep");
             self.reload(now);
@@ -339,6 +350,8 @@ impl Service {
         if changes_settings {
             self.follow_settings();
         }
+        self.node.report_at(now);
+        true
     }
 
     /// Attaches to the fabric again if the connection was lost.
@@ -563,8 +576,14 @@ impl Service {
         let mut interests: Vec<Interest<'_>> =
             self.workers.descriptors().into_iter().map(Interest::read).collect();
         interests.extend(
-            [self.signals.as_fd(), self.registry.as_fd(), self.dumps.as_fd(), self.files.as_fd()]
-                .map(Interest::read),
+            [
+                self.signals.as_fd(),
+                self.registry.as_fd(),
+                self.dumps.as_fd(),
+                self.files.as_fd(),
+                self.bell.as_fd(),
+            ]
+            .map(Interest::read),
         );
         let fabric = self.fabric.descriptor();
         interests.extend(fabric.map(|fabric| Interest::read_or_write(fabric, blocked)));
