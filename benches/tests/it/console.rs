@@ -85,11 +85,51 @@ fn scripts_read_the_subnet_and_give_orders() {
     ibsm.wait_for("starting a heavy sweep");
     assert_eq!(client.ask("reroute"), "");
     ibsm.wait_for("recomputing all routes");
-    assert_eq!(client.ask("loglevel 0x7"), "Setting log level to 0x7\n");
-    ibsm.wait_for("log level 0x7 requested");
-    client.ask_until("loglevel", "Current log level is 0x7\n");
+    // Regression: a line of 100,000 characters ended the session.
+    let long = client.ask(&"x".repeat(100_000));
+    assert_eq!(long, "Line too long: at most 4096 bytes\n");
     client.0.write_all(b"quit\n").unwrap();
     assert!(client.is_closed());
+}
+
+/// Regression: what was set was shown only once the service loop had looked for orders and updated
+/// its status, each once a second: scripts that set and check failed.
+#[test]
+fn what_was_set_is_shown_at_once() {
+    let (subnet, _ibsm, port) = managed("console_at_once", &[]);
+    let mut client = Client::connect(&port);
+    client.read_until(PROMPT);
+    client.ask_until("status", "   SM State             : Master     \n");
+    let ctl = |words: &[&str]| {
+        let url = subnet.url();
+        let output = Command::new(binary("ibsmctl")).args(["--sm", &url]).args(words).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for (round, number) in (1..).zip([9, 3, 11]) {
+        let begun = Instant::now();
+        client.ask(&format!("priority {number}"));
+        assert_eq!(client.ask("priority"), format!("Current sm-priority is {number}\n"));
+        client.ask(&format!("loglevel {number:#x}"));
+        assert_eq!(client.ask("loglevel"), format!("Current log level is {number:#x}\n"));
+        let sweeping = u8::from(round % 2 == 0);
+        client.ask(["sweep off", "sweep on"][usize::from(sweeping)]);
+        let flag = format!("   Sweeping enabled               : {sweeping}\n");
+        assert!(client.ask("status").contains(&flag), "{flag}");
+        // Three orders would take as many seconds.
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        let number = (number - 1).to_string();
+        ctl(&["priority", &number]);
+        assert_eq!(ctl(&["priority"]), format!("{number}\n"));
+        ctl(&["log-level", &number]);
+        assert_eq!(ctl(&["log-level"]), format!("{:#x}\n", number.parse::<u32>().unwrap()));
+        ctl(&["sweeping", "on"]);
+        assert_eq!(ctl(&["sweeping"]), "sweeps are on\n");
+        ctl(&["sweeping", "off"]);
+        assert!(ctl(&["sweeping"]).starts_with("sweeps are off"));
+        assert!(ctl(&["status"]).contains("\nsweeps          off: "));
+    }
 }
 
 /// The words of the console are commands, too.
@@ -123,7 +163,8 @@ fn commands_have_the_words_of_the_console() {
     ibsm.wait_for_nth("SUBNET UP", 2);
     run(&["priority", "9"]);
     ibsm.wait_for("priority 9 requested");
-    client.ask_until("priority", "Current sm-priority is 9\n");
+    assert_eq!(client.ask("priority"), "Current sm-priority is 9\n");
+    assert_eq!(lid, format!("Query results for LID 2\n{}", run(&["querylid", "0x2"])));
     assert_eq!(run(&["log-level"]), "0x3\n");
     let url = subnet.url();
     let refused = Command::new(binary("ibsmctl")).args(["--sm", &url, "querylid", "999"]).output();
@@ -187,6 +228,41 @@ fn commands_list_the_fabric_and_wait_for_sweeps() {
     assert!(ended.contains("full sweep in ") && ended.contains(": requested"), "{ended}");
     assert!(run(&["reroute", "--wait"]).contains("full sweep in "));
     assert!(run(&["reload", "--wait"]).contains("full sweep in "));
+    for words in [["sweep", "--wait"], ["reroute", "--wait"], ["reload", "--wait"]] {
+        let ended = json(&words);
+        assert_eq!(ended["ended"], true, "{words:?}: {ended}");
+        let last = ended["events"].as_array().unwrap().last().unwrap();
+        assert_eq!(last["kind"], "sweep_end", "{ended}");
+    }
+    for (words, key, value) in [
+        (&["priority", "5"][..], "priority", 5.into()),
+        (&["priority"], "priority", 5.into()),
+        (&["log-level", "0x7"], "log_level", 7.into()),
+        (&["log-level"], "log_level", 7.into()),
+        (&["reload"], "ordered", "reload".into()),
+        (&["reroute"], "ordered", "reroute".into()),
+        (&["sweep"], "ordered", "heavy_sweep".into()),
+        (&["sweep", "--light"], "ordered", "light_sweep".into()),
+        (&["dump-conf"], "console", "loopback".into()),
+        (&["partition", "create", "0x5", "--name", "blue"], "pkey", "0x0005".into()),
+        (&["partition", "add", "0x5", guid], "pkey", "0x0005".into()),
+        (&["partition", "remove", "5", guid], "pkey", "0x0005".into()),
+        (&["partition", "delete", "0x5"], "pkey", "0x0005".into()),
+        (&["baseline", "clear"], "was_set", false.into()),
+        (&["sweeping"], "sweeping", true.into()),
+        (&["sweeping", "off"], "sweeping", false.into()),
+        (&["sweep"], "sweeping", false.into()),
+    ] {
+        assert_eq!(json(words)[key], value, "{words:?}");
+    }
+    assert_eq!(json(&["partition", "dump"]), serde_json::json!([]));
+    // Regression: with sweeps off, they waited for ten minutes without a word.
+    for words in [["sweep", "--wait"], ["reroute", "--wait"], ["reload", "--wait"]] {
+        let (is_done, _, err) = ctl(&words);
+        assert!(!is_done && err.contains("sweeps are off"), "{words:?}: {err}");
+    }
+    assert!(run(&["sweep"]).contains("once sweeps are on again"));
+    assert_eq!(json(&["sweeping", "on"])["sweeping"], true);
     assert!(run(&["mcast", "--summary"]).ends_with("groups: 1, MLIDs: 1, members: 0\n"));
     assert_eq!(run(&["mcast", "--of", host]), "no multicast groups\n");
 }

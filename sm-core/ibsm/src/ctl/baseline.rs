@@ -47,7 +47,11 @@ enum Command {
         json: bool,
     },
     /// Remove it: what was there and goes is a problem, as without a baseline.
-    Clear,
+    Clear {
+        /// Print JSON.
+        #[arg(short, long)]
+        json: bool,
+    },
 }
 
 /// The baseline in force, with its text if that is wanted.
@@ -82,9 +86,12 @@ pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> 
                 (_, false) => text(&baseline),
             })
         }
-        Command::Clear => {
+        Command::Clear { json } => {
             let answer = sm.connect().await?.clear_baseline(ClearBaselineRequest {}).await;
             let cleared = answer.map_err(|status| sm.refused(&status))?.into_inner();
+            if *json {
+                return Ok(to_json(&serde_json::json!({ "was_set": cleared.was_set })));
+            }
             let was_set = if cleared.was_set { "baseline removed" } else { "there is no baseline" };
             Ok(format!("{was_set}\n"))
         }

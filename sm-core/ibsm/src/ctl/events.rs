@@ -164,7 +164,7 @@ fn line(event: &Event) -> String {
 
 /// An event as JSON, as in docs/events.md.
 #[derive(Serialize)]
-struct EventJson<'a> {
+pub(super) struct EventJson<'a> {
     number: u64,
     time_ms: u64,
     kind: &'a str,
@@ -184,7 +184,7 @@ struct EventJson<'a> {
 }
 
 impl<'a> EventJson<'a> {
-    fn of(event: &'a Event) -> Result<Self, CtlError> {
+    pub(super) fn of(event: &'a Event) -> Result<Self, CtlError> {
         let fields = match &event.fields[..] {
             "" => BTreeMap::new(),
             fields => serde_json::from_str(fields)

@@ -5,6 +5,9 @@ use clap::ValueEnum;
 use sa_proto::proto::admin::inspect_request::What;
 use sa_proto::proto::admin::{InspectRequest, Listing, SettingsRequest, SwitchBalance};
 
+use serde_json::{Map, Value};
+use sm_config::parse_number;
+
 use super::{CtlError, Sm, to_json};
 
 /// Options of `ibsmctl nodes`, `ports`, `links` and `vports`.
@@ -23,11 +26,17 @@ pub struct ListOptions {
 /// Options of `ibsmctl querylid`.
 #[derive(Debug, clap::Args)]
 pub struct LidOptions {
-    /// A unicast LID.
+    /// A unicast LID, decimal or, with 0x, hexadecimal.
+    #[arg(value_parser = lid)]
     lid: u16,
     /// Print JSON.
     #[arg(short, long)]
     json: bool,
+}
+
+fn lid(text: &str) -> Result<u16, String> {
+    let lid = parse_number(text).and_then(|lid| u16::try_from(lid).ok());
+    lid.ok_or_else(|| "a LID is a number of at most 0xffff, such as 17 or 0x11".to_owned())
 }
 
 /// Options of `ibsmctl portstatus`.
@@ -149,15 +158,70 @@ async fn report(sm: &Sm, what: What, json: bool, empty: &str) -> Result<String, 
         text.push_str(&piece.text);
     }
     if json {
-        let value: serde_json::Value =
+        let value: Value =
             serde_json::from_str(&text).map_err(|failure| CtlError::Unread(failure.to_string()))?;
         return Ok(to_json(&value));
     }
     Ok(if text.is_empty() { empty.to_owned() } else { text })
 }
 
+/// The settings in force, in opensm.conf's syntax or as JSON.
+pub(super) async fn dump_conf(sm: &Sm, json: bool) -> Result<String, CtlError> {
+    let text = settings(sm).await?;
+    Ok(if json { to_json(&by_key(&text)) } else { text })
+}
+
+/// The value of each key, as text: `null` for none, a list for a key of several lines. Settings of
+/// ours that are at their defaults are comments, without a blank behind the `#`.
+fn by_key(settings: &str) -> Map<String, Value> {
+    let mut keys = Map::new();
+    for line in settings.lines() {
+        let line = line.strip_prefix('#').unwrap_or(line);
+        let Some((key, value)) = line.split_once(' ').filter(|(key, _)| !key.is_empty()) else {
+            continue;
+        };
+        let value = match value {
+            "(null)" => Value::Null,
+            value => value.into(),
+        };
+        match keys.get_mut(key) {
+            None => drop(keys.insert(key.to_owned(), value)),
+            Some(Value::Array(values)) => values.push(value),
+            Some(first) => *first = Value::Array(vec![first.take(), value]),
+        }
+    }
+    keys
+}
+
 /// The settings in force, in opensm.conf's syntax.
 pub(super) async fn settings(sm: &Sm) -> Result<String, CtlError> {
     let answer = sm.connect().await?.get_settings(SettingsRequest {}).await;
     Ok(answer.map_err(|status| sm.refused(&status))?.into_inner().text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sm_config::Settings;
+
+    #[test]
+    fn settings_are_json_by_their_keys() {
+        let settings = Settings::default();
+        let keys = by_key(&settings.render());
+        let names: Vec<_> = Settings::keys().iter().map(|key| key.name).collect();
+        assert!(keys.keys().all(|key| names.contains(&&key[..])), "{keys:?}");
+        assert_eq!(keys["sm_priority"], "0");
+        assert_eq!(keys["routing_engine"], Value::Null);
+        let twice = by_key("# A key.\na 1\na 2\na 3\n#b x y\n\n");
+        assert_eq!(Value::Object(twice), serde_json::json!({"a": ["1", "2", "3"], "b": "x y"}));
+    }
+
+    /// Regression: `ibsmctl querylid 0x1` was refused.
+    #[test]
+    fn a_lid_is_decimal_or_hexadecimal() {
+        assert_eq!([lid("17"), lid("0x11"), lid("0xC000")], [Ok(17), Ok(17), Ok(0xC000)]);
+        for text in ["", "x", "0x10000", "-1", "1 "] {
+            assert!(lid(text).is_err(), "{text}");
+        }
+    }
 }

@@ -139,29 +139,46 @@ pub enum Command {
     #[command(name = "lidbalance")]
     LidBalance(inspect::LidBalanceOptions),
     /// Print the settings in force, keys included, in opensm.conf's syntax.
-    DumpConf,
+    DumpConf {
+        /// Print JSON: keys and values as text.
+        #[arg(short, long)]
+        json: bool,
+    },
     /// Start a heavy sweep, as a HUP does, without reading the settings again; or a light one.
     Sweep(order::SweepOptions),
-    /// Suspend or resume sweeps; takeovers and a standby's polls go on.
+    /// Show whether sweeps are permitted, or suspend or resume them; takeovers and a standby's polls
+    /// go on.
     Sweeping {
         /// Whether sweeps are permitted.
-        state: order::Sweeping,
+        state: Option<order::Sweeping>,
+        /// Print JSON.
+        #[arg(short, long)]
+        json: bool,
     },
     /// Show the priority among subnet managers, or set it until the settings are read again.
     Priority {
         /// 0 to 15.
         priority: Option<u32>,
+        /// Print JSON.
+        #[arg(short, long)]
+        json: bool,
     },
     /// Give a port what belongs to its GUID: the host was moved, and did not wait for ten minutes.
     Admit {
         /// GUIDs of ports, or of nodes for all their ports; ibsmctl problems lists those that wait.
         #[arg(required = true)]
         guids: Vec<Guid>,
+        /// Print JSON.
+        #[arg(short, long)]
+        json: bool,
     },
     /// Show the log bits, or set them until the settings are read again.
     LogLevel {
         /// The sum of log bits, such as 0x83.
         level: Option<String>,
+        /// Print JSON.
+        #[arg(short, long)]
+        json: bool,
     },
     /// Recompute all routes, keeping none of those in force. Forwarding tables of many switches may
     /// change.
@@ -243,6 +260,15 @@ pub enum CtlError {
     /// No group has the MGID.
     #[error("no multicast group {0}")]
     NoGroup(ib_mad::types::Gid),
+    /// What was to be awaited does not happen while sweeps are suspended.
+    #[error(
+        "sweeps are off, so there is nothing to wait for: ibsmctl sweeping on resumes them; without \
+         --wait, it is done then"
+    )]
+    SweepsOff,
+    /// What was to be awaited happens at the master only.
+    #[error("this SM is {0}, and only the master sweeps: there is nothing to wait for")]
+    NoSweep(String),
     /// The sweep has not ended in time.
     #[error("the sweep did not end within {0} s; see ibsmctl events --follow")]
     Late(u64),
@@ -297,12 +323,18 @@ fn run(options: &Options) -> Result<String, CtlError> {
         Command::PortStatus(what) => runtime()?.block_on(inspect::port_status(sm, what)),
         Command::SwitchBalance(what) => runtime()?.block_on(inspect::switch_balance(sm, what)),
         Command::LidBalance(what) => runtime()?.block_on(inspect::lid_balance(sm, what)),
-        Command::DumpConf => runtime()?.block_on(inspect::settings(sm)),
+        Command::DumpConf { json } => runtime()?.block_on(inspect::dump_conf(sm, *json)),
         Command::Sweep(what) => runtime()?.block_on(order::sweep(sm, what)),
-        Command::Sweeping { state } => runtime()?.block_on(order::sweeping(sm, *state)),
-        Command::Admit { guids } => runtime()?.block_on(order::admit(sm, guids)),
-        Command::Priority { priority } => runtime()?.block_on(order::priority(sm, *priority)),
-        Command::LogLevel { level } => runtime()?.block_on(order::log_level(sm, level.as_deref())),
+        Command::Sweeping { state, json } => {
+            runtime()?.block_on(order::sweeping(sm, *state, *json))
+        }
+        Command::Admit { guids, json } => runtime()?.block_on(order::admit(sm, guids, *json)),
+        Command::Priority { priority, json } => {
+            runtime()?.block_on(order::priority(sm, *priority, *json))
+        }
+        Command::LogLevel { level, json } => {
+            runtime()?.block_on(order::log_level(sm, level.as_deref(), *json))
+        }
         Command::Reroute(waiting) => runtime()?.block_on(order::reroute(sm, waiting)),
         Command::Reload(waiting) => runtime()?.block_on(order::reload(sm, waiting)),
         Command::Password(what) => password::run(what),

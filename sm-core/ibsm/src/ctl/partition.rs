@@ -49,6 +49,9 @@ enum Command {
         /// Change the attributes of a partition that a program made before, instead of failing.
         #[arg(long)]
         change: bool,
+        /// Print JSON.
+        #[arg(short, long)]
+        json: bool,
     },
     /// Add members, or change their membership. Makes the partition if it is absent.
     Add {
@@ -68,6 +71,9 @@ enum Command {
         /// Remove all other members.
         #[arg(long)]
         replace: bool,
+        /// Print JSON.
+        #[arg(short, long)]
+        json: bool,
     },
     /// Remove members. GUIDs that are not members change nothing.
     Remove {
@@ -76,14 +82,24 @@ enum Command {
         /// GUIDs of ports, or alias GUIDs.
         #[arg(required = true)]
         guids: Vec<String>,
+        /// Print JSON.
+        #[arg(short, long)]
+        json: bool,
     },
     /// Delete a partition that a program made, with its members.
     Delete {
         /// P_Key.
         pkey: String,
+        /// Print JSON.
+        #[arg(short, long)]
+        json: bool,
     },
-    /// Print the partitions that programs made as lines for partitions.conf.
-    Dump,
+    /// Print the partitions that programs made, with their members, as lines for partitions.conf.
+    Dump {
+        /// Print JSON instead.
+        #[arg(short, long)]
+        json: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -133,14 +149,19 @@ pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> 
             }
             Ok(if *json { json_of(&partitions) } else { rows(&partitions) + &members(&partitions) })
         }
-        Command::Dump => Ok(dump(&listed(sm, 0, false).await?)),
-        Command::Create { pkey, attributes, change } => {
+        Command::Dump { json } => {
+            let mut partitions = listed(sm, 0, false).await?;
+            partitions.retain(|partition| partition.by_program);
+            Ok(if *json { json_of(&partitions) } else { dump(&partitions) })
+        }
+        Command::Create { pkey, attributes, change, json } => {
             let presence = if *change { Presence::Either } else { Presence::Absent };
             let attributes = Some(attributes.message());
             let set = Set { presence: presence.into(), attributes };
-            give(sm, number(pkey)?, order::Action::Set(set)).await
+            let pkey = number(pkey)?;
+            Ok(stored(pkey, give(sm, pkey, order::Action::Set(set)).await?, *json))
         }
-        Command::Add { pkey, guids, membership, index0, attributes, replace } => {
+        Command::Add { pkey, guids, membership, index0, attributes, replace, json } => {
             let (full, limited) = match membership {
                 Membership::Full => (true, false),
                 Membership::Limited => (false, true),
@@ -148,22 +169,23 @@ pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> 
             };
             let member = |guid| Member { guid, full, limited, first: *index0 };
             let all: Vec<Member> = read_guids(guids)?.into_iter().map(member).collect();
-            let (pkey, mut answer) = (number(pkey)?, String::new());
+            let (pkey, mut sequence) = (number(pkey)?, 0);
             for action in additions(&all, &attributes.message(), *replace)? {
-                answer = give(sm, pkey, action).await?;
+                sequence = give(sm, pkey, action).await?;
             }
-            Ok(answer)
+            Ok(stored(pkey, sequence, *json))
         }
-        Command::Remove { pkey, guids } => {
-            let (pkey, mut answer) = (number(pkey)?, String::new());
+        Command::Remove { pkey, guids, json } => {
+            let (pkey, mut sequence) = (number(pkey)?, 0);
             for part in read_guids(guids)?.chunks(GUIDS_MAX) {
                 let removal = Removal { guids: part.to_vec(), deletes_empty: false };
-                answer = give(sm, pkey, order::Action::Remove(removal)).await?;
+                sequence = give(sm, pkey, order::Action::Remove(removal)).await?;
             }
-            Ok(answer)
+            Ok(stored(pkey, sequence, *json))
         }
-        Command::Delete { pkey } => {
-            give(sm, number(pkey)?, order::Action::Delete(Deletion {})).await
+        Command::Delete { pkey, json } => {
+            let pkey = number(pkey)?;
+            Ok(stored(pkey, give(sm, pkey, order::Action::Delete(Deletion {})).await?, *json))
         }
     }
 }
@@ -199,14 +221,24 @@ async fn listed(sm: &Sm, pkey: u32, brief: bool) -> Result<Vec<Partition>, CtlEr
     Ok(partitions)
 }
 
-async fn give(sm: &Sm, pkey: u32, action: order::Action) -> Result<String, CtlError> {
+/// Gives an order; returns the registry's sequence number with it.
+async fn give(sm: &Sm, pkey: u32, action: order::Action) -> Result<u64, CtlError> {
     let order = Order { pkey, action: Some(action) };
     let answer = sm.partitions().await?.give(order).await;
-    let granted = answer.map_err(|status| sm.refused(&status))?.into_inner();
-    Ok(format!(
-        "stored (registry {}); in force within a second where the subnet is up\n",
-        granted.registry_sequence
-    ))
+    Ok(answer.map_err(|status| sm.refused(&status))?.into_inner().registry_sequence)
+}
+
+/// What is printed once the orders about a partition are stored.
+fn stored(pkey: u32, sequence: u64, json: bool) -> String {
+    match json {
+        true => to_json(&serde_json::json!({
+            "pkey": format!("{pkey:#06x}"),
+            "registry_sequence": sequence,
+        })),
+        false => format!(
+            "stored (registry {sequence}); in force within a second where the subnet is up\n"
+        ),
+    }
 }
 
 /// Reads a P_Key.

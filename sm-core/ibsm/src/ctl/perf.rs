@@ -50,16 +50,22 @@ enum Command {
     Clear {
         /// A node, by name or GUID; all without.
         node: Option<String>,
+        /// Print JSON.
+        #[arg(short, long)]
+        json: bool,
     },
 }
 
 /// Requests the counters and formats them.
 pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> {
-    if let Some(Command::Clear { node }) = &options.command {
+    if let Some(Command::Clear { node, json }) = &options.command {
         let request = ClearCountersRequest { node: node.clone().unwrap_or_default() };
         let answer = sm.connect().await?.clear_counters(request).await;
         let cleared = answer.map_err(|status| sm.refused(&status))?.into_inner();
-        return Ok(format!("totals of {} ports set to 0\n", cleared.ports));
+        return Ok(match json {
+            true => to_json(&serde_json::json!({ "ports": cleared.ports })),
+            false => format!("totals of {} ports set to 0\n", cleared.ports),
+        });
     }
     let (node, port) = place(options.node.as_deref().unwrap_or_default());
     let at_ms = options.at.as_deref().map(|at| time::parse("--at", at)).transpose()?;
