@@ -1,6 +1,8 @@
 //! Determines the revision that `--version` prints: that of `IBSM_REVISION` if it is set; otherwise
 //! the commit, which is in the file `revision` in an archive that git made, and else in the work
-//! tree. Debug builds have none, so that a commit does not have all programs built again.
+//! tree. Debug builds have none, so that a commit does not have all programs built again. Its time is
+//! that of the commit, or `SOURCE_DATE_EPOCH`: not that of the build, so that equal sources give
+//! equal programs.
 
 use std::fs;
 use std::path::Path;
@@ -19,6 +21,24 @@ fn main() {
     let revision = given.or_else(|| is_release.then(commit).flatten());
     let suffix = revision.map_or_else(String::new, |revision| format!(" ({revision})"));
     println!("cargo::rustc-env=IBSM_REVISION_SUFFIX={suffix}");
+    println!("cargo::rerun-if-env-changed=SOURCE_DATE_EPOCH");
+    let given = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|time| number(&time));
+    let time = given.or_else(|| is_release.then(time_of_commit).flatten()).unwrap_or(0);
+    println!("cargo::rustc-env=IBSM_REVISION_TIME={time}");
+}
+
+/// When the commit was made, seconds since 1970.
+fn time_of_commit() -> Option<u64> {
+    let of_archive = || number(fs::read_to_string("revision").ok()?.split(' ').nth(1)?);
+    let of_git = || {
+        of_git()?;
+        number(&git(&["show", "-s", "--format=%ct", "HEAD"])?)
+    };
+    of_archive().or_else(of_git)
+}
+
+fn number(text: &str) -> Option<u64> {
+    text.trim().parse().ok()
 }
 
 /// The commit that `git archive` wrote into the file `revision`.

@@ -68,12 +68,35 @@ pub(crate) fn ctime(seconds: u64) -> String {
     )
 }
 
+/// The time in UTC as compilers write theirs, date and time: `Oct  6 2022 04:55:41`.
+pub(crate) fn build_time(seconds: u64) -> String {
+    let Some(tm) = broken_down(seconds, true) else { return seconds.to_string() };
+    let month = usize::try_from(tm.tm_mon).ok().and_then(|at| MONTHS.get(at)).unwrap_or(&"???");
+    format!(
+        "{month} {:2} {} {:02}:{:02}:{:02}",
+        tm.tm_mday,
+        tm.tm_year + 1900,
+        tm.tm_hour,
+        tm.tm_min,
+        tm.tm_sec
+    )
+}
+
 fn local(seconds: u64) -> Option<libc::tm> {
+    broken_down(seconds, false)
+}
+
+fn broken_down(seconds: u64, is_utc: bool) -> Option<libc::tm> {
     let time = libc::time_t::try_from(seconds).ok()?;
     // SAFETY: all fields are integers, or a pointer that the function below sets.
     let mut tm: libc::tm = unsafe { std::mem::zeroed() };
-    // SAFETY: both pointers are valid during the call, and the function keeps neither.
-    let result = unsafe { libc::localtime_r(&time, &mut tm) };
+    // SAFETY: both pointers are valid during the call, and the functions keep neither.
+    let result = unsafe {
+        match is_utc {
+            true => libc::gmtime_r(&time, &mut tm),
+            false => libc::localtime_r(&time, &mut tm),
+        }
+    };
     (!result.is_null()).then_some(tm)
 }
 
@@ -87,6 +110,12 @@ mod tests {
         let text = ctime(1_700_000_000);
         assert!(text.len() == 24 && text.contains("Nov 1") && text.ends_with(" 2023"), "{text}");
         assert!(ctime(1_701_000_000 + 7 * 86_400).contains("Dec  3"), "one digit is padded");
+    }
+
+    #[test]
+    fn a_build_time_is_written_as_by_compilers() {
+        assert_eq!(build_time(1_665_896_141), "Oct 16 2022 04:55:41");
+        assert_eq!(build_time(0), "Jan  1 1970 00:00:00");
     }
 
     #[test]

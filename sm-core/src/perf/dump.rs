@@ -78,7 +78,10 @@ pub fn human(
     line("Last Data Update", time(counts.last_data_update_s));
     for &counter in data_columns() {
         let total = counts.total(counter);
-        let scaled = scaled(if counter.is_data() { total.saturating_mul(4) } else { total });
+        let scaled = match counter.is_data() {
+            true => scaled(total.saturating_mul(4)) + "B",
+            false => scaled(total),
+        };
         line(counter.name(), format!("{total} ({scaled})"));
     }
 }
@@ -92,7 +95,7 @@ fn data_columns() -> impl Iterator<Item = &'static Counter> {
     Counter::DATA.all().iter()
 }
 
-/// A number by powers of 1,024: `1.500KB`.
+/// A number by powers of 1,024: `1.500K`.
 fn scaled(value: u64) -> String {
     let mut scaled = value as f64;
     let mut units = ["", "K", "M", "G", "T", "P", "E"].into_iter();
@@ -101,7 +104,7 @@ fn scaled(value: u64) -> String {
         let Some(next) = units.next() else { break };
         (scaled, unit) = (scaled / 1024.0, next);
     }
-    format!("{scaled:.3}{unit}B")
+    format!("{scaled:.3}{unit}")
 }
 
 /// The name of a node, without control characters, which would look like columns or lines.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::querier::Querier;
 use ib_mad::packet::{Address, Packet};
 use ib_mad::transaction::Transactions;
-use ib_mad::types::{Guid, PortNum, Sl};
+use ib_mad::types::{Guid, Lid, PKey, PortNum, Qpn, Sl};
 use ib_mad::wire::mad::{MadHeader, Method, MgmtClass, Status};
 use sa_proto::snapshot::Node;
 use sm_config::Settings;
@@ -245,6 +245,23 @@ pub struct PortView<'a> {
     pub is_known: bool,
 }
 
+/// An agent that redirects queries about counters.
+#[derive(Clone, Copy)]
+pub struct RedirectionView<'a> {
+    /// The node's row in the snapshot.
+    pub node: &'a Arc<Node>,
+    /// The port; 0 for all of a switch.
+    pub port: PortNum,
+    /// Its LID.
+    pub own: Lid,
+    /// The LID that queries go to.
+    pub lid: Lid,
+    /// The queue pair.
+    pub qpn: Qpn,
+    /// Their P_Key.
+    pub pkey: PKey,
+}
+
 /// The performance manager; see the [module](super).
 pub struct PerfManager {
     settings: PerfSettings,
@@ -256,6 +273,10 @@ pub struct PerfManager {
     agents: Vec<Agent>,
     /// Nodes to use from the next sweep on.
     new_nodes: Option<Vec<Arc<Node>>>,
+    /// Nodes that left are forgotten with the next sweep.
+    forgets_inactive: bool,
+    /// Sweeps are permitted.
+    is_enabled: bool,
     transactions: Transactions<Ask>,
     ready_agents: VecDeque<u32>,
     ready_ports: VecDeque<u32>,
@@ -285,6 +306,8 @@ impl PerfManager {
             ports: Vec::new(),
             agents: Vec::new(),
             new_nodes: None,
+            forgets_inactive: false,
+            is_enabled: true,
             ready_agents: VecDeque::new(),
             ready_ports: VecDeque::new(),
             sweep_began: None,
@@ -309,6 +332,72 @@ impl PerfManager {
     pub fn sweep_now(&mut self, now: Instant) {
         self.reads_all = true;
         self.sweep_due = Some(now);
+    }
+
+    /// Permits sweeps, or does not: one under way goes on to its end.
+    pub fn set_enabled(&mut self, enabled: bool) {
+        self.is_enabled = enabled;
+    }
+
+    /// Whether sweeps are permitted.
+    pub fn is_enabled(&self) -> bool {
+        self.is_enabled
+    }
+
+    /// Settings in force.
+    pub fn settings(&self) -> &PerfSettings {
+        &self.settings
+    }
+
+    /// Sets the time between the beginnings of two sweeps; the next is due after it.
+    pub fn set_sweep_time(&mut self, now: Instant, sweep_time: Duration) {
+        self.settings.sweep_time = sweep_time;
+        // What is due already stays so.
+        self.sweep_due = self.sweep_due.map(|due| if due <= now { due } else { now + sweep_time });
+        self.glance_due = self.glance_after(now);
+    }
+
+    /// Sets whether nodes that leave the fabric are forgotten.
+    pub fn set_remove_nodes(&mut self, remove: bool) {
+        self.settings.remove_nodes = remove;
+    }
+
+    /// Sets whether ClassPortInfo of agents that are not known yet is read.
+    pub fn set_query_info(&mut self, query: bool) {
+        self.settings.query_info = query;
+    }
+
+    /// Forgets the nodes that left the fabric; returns their number. With a sweep under way, at the
+    /// beginning of the next.
+    pub fn forget_inactive(&mut self, now: Instant) -> usize {
+        let count = self.nodes.iter().filter(|node| !node.active).count();
+        self.forgets_inactive = count > 0;
+        if self.sweep_began.is_none() {
+            self.take_over_nodes(now);
+        }
+        count
+    }
+
+    /// Redirections in force.
+    pub fn redirections(&self) -> impl Iterator<Item = RedirectionView<'_>> {
+        self.agents.iter().filter_map(|agent| {
+            let to = agent.redirection?;
+            let node = &self.nodes.get(agent.node as usize)?.row;
+            let is_switch = node.switch_info.is_some();
+            let port = self.ports.get(agent.first_port as usize).filter(|_| !is_switch);
+            let port = port.map_or(PortNum(0), |port| port.number);
+            let (own, lid, qpn, pkey) = (agent.lid, to.lid, to.qpn, to.pkey);
+            Some(RedirectionView { node, port, own, lid, qpn, pkey })
+        })
+    }
+
+    /// Forgets the redirections of nodes that `takes` selects: the next queries ask them again.
+    pub fn forget_redirections(&mut self, takes: impl Fn(&Node) -> bool) {
+        for agent in &mut self.agents {
+            if takes(&self.nodes[agent.node as usize].row) {
+                agent.redirection = None;
+            }
+        }
     }
 
     /// Makes growth of these groups, by their numbers, an event of each port and reading from now
@@ -424,9 +513,7 @@ impl PerfManager {
     // --- Sweeps.
 
     fn begin_sweep(&mut self, now: Instant) {
-        if let Some(nodes) = self.new_nodes.take() {
-            self.replace_nodes(now, nodes);
-        }
+        self.take_over_nodes(now);
         self.sweep_began = Some(now);
         self.sweep_due = Some(now + self.settings.sweep_time);
         self.glance_due = self.glance_after(now);
@@ -615,7 +702,7 @@ impl Querier for PerfManager {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let next = [self.sweep_due, self.glance_due].into_iter().flatten().min();
-        let sweep = next.filter(|_| self.sweep_began.is_none());
+        let sweep = next.filter(|_| self.sweep_began.is_none() && self.is_enabled);
         [sweep, self.transactions.poll_timeout()].into_iter().flatten().min()
     }
 
@@ -625,7 +712,7 @@ impl Querier for PerfManager {
             self.silent(now, ask);
         }
         let is_due = |due: Option<Instant>| due.is_some_and(|due| now >= due);
-        if self.sweep_began.is_some() {
+        if self.sweep_began.is_some() || !self.is_enabled {
             return;
         }
         if is_due(self.sweep_due) {

@@ -22,4 +22,5 @@ pub use counter::Counter;
 pub use growth::{Group, Growth};
 pub use manager::{
     Happened, OUTSTANDING_MAX, PerfEvent, PerfManager, PerfSettings, PerfStatus, PortView,
+    RedirectionView,
 };

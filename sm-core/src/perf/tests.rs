@@ -330,6 +330,54 @@ fn dumps_have_the_columns_and_lines_of_opensm() {
     assert!(text.starts_with("\"\" 0x5 active TRUE port 1\n     Last Reset           : 1000000\n"));
     assert!(text.contains("     symbol_err_cnt       : 10\n"), "{text}");
     assert!(text.contains("     xmit_data            : 0 (0.000B)\n"), "{text}");
+    // Regression: packets were bytes, too.
+    assert!(text.contains("     xmit_pkts            : 0 (0.000)\n"), "{text}");
+}
+
+#[test]
+fn no_sweep_begins_while_the_manager_is_disabled() {
+    let mut bench = Bench::new(settings());
+    bench.answer_info();
+    bench.sweep(10);
+    bench.manager.set_enabled(false);
+    bench.now += Duration::from_secs(600);
+    bench.manager.handle_timeout(bench.now);
+    assert!(bench.query().is_none() && bench.manager.poll_timeout().is_none());
+    bench.manager.set_enabled(true);
+    bench.manager.handle_timeout(bench.now);
+    assert!(bench.query().is_some());
+}
+
+#[test]
+fn the_next_sweep_is_due_after_a_changed_time() {
+    let mut bench = Bench::new(settings());
+    bench.answer_info();
+    bench.sweep(10);
+    let (now, time) = (bench.now, Duration::from_secs(7));
+    bench.manager.set_sweep_time(now, time);
+    assert_eq!(bench.manager.poll_timeout(), Some(now + time));
+    bench.manager.sweep_now(now);
+    bench.manager.set_sweep_time(now, time);
+    assert_eq!(bench.manager.poll_timeout(), Some(now), "one that was ordered");
+}
+
+#[test]
+fn nodes_that_left_are_forgotten_on_request() {
+    let mut bench = Bench::new(PerfSettings { remove_nodes: false, ..settings() });
+    bench.answer_info();
+    bench.sweep(10);
+    bench.manager.set_nodes(bench.now, vec![adapter(6)]);
+    bench.now += Duration::from_secs(180);
+    bench.manager.handle_timeout(bench.now);
+    assert_eq!(bench.manager.node_count(), 2);
+    // A sweep is under way: its queries refer to nodes by their positions.
+    assert_eq!((bench.manager.forget_inactive(bench.now), bench.manager.node_count()), (1, 2));
+    bench.answer_info();
+    bench.sweep(10);
+    bench.now += Duration::from_secs(180);
+    bench.manager.handle_timeout(bench.now);
+    assert_eq!((bench.manager.forget_inactive(bench.now), bench.manager.node_count()), (0, 1));
+    assert!(bench.manager.node(Guid(6)).is_some());
 }
 
 /// A switch with four active ports.

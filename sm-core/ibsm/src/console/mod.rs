@@ -1,5 +1,5 @@
 //! OpenSM's console: its prompt, words and formats, so that scripts which drive it work unchanged
-//! (osm_console.c of OpenSM 3.3.24; `ibsmctl` offers more).
+//! (osm_console.c of OpenSM 3.3.23; `ibsmctl` offers more).
 //!
 //! A [`Session`] takes lines and returns text and [`Effect`]s; it does no I/O.
 //!
@@ -15,7 +15,9 @@ mod words;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
+pub(crate) use perf::carry_out as carry_out_perf;
 use sm_config::Settings;
 
 use crate::inspect::FabricView;
@@ -68,6 +70,13 @@ pub(crate) enum Effect {
     ClearCounters,
     /// Read the counters of all ports.
     ReadCounters,
+    /// Change how the counters are read.
+    Perf(PerfOrder),
+    /// Write the counters to the file of the settings.
+    DumpCounters {
+        /// In the form for programs, other than that for people.
+        machine: bool,
+    },
     /// Set the priority of this manager.
     Priority(u8),
     /// Set the log bits.
@@ -78,6 +87,23 @@ pub(crate) enum Effect {
     WriteFile(PathBuf, String),
     /// Close the session.
     Close,
+}
+
+/// An order to the performance manager.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PerfOrder {
+    /// Permit sweeps, or not.
+    Enable(bool),
+    /// Set the time between sweeps.
+    SweepTime(Duration),
+    /// Forget nodes that leave the fabric, or not.
+    RemoveNodes(bool),
+    /// Read ClassPortInfo, or not.
+    QueryInfo(bool),
+    /// Forget the nodes that left the fabric.
+    ForgetInactive,
+    /// Forget the redirections of a node; of all if it is empty.
+    ForgetRedirections(String),
 }
 
 /// The answer to a line.

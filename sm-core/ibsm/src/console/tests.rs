@@ -98,7 +98,37 @@ fn a_lid_shows_its_port_by_the_operators_name() {
          Num Ports           : 1\n   Port 1 health       : OK\n"
     );
     assert_eq!(text("querylid 99"), "Invalid lid 99\n");
-    assert!(text("querylid").starts_with("no LID specified\nquerylid lid\n"));
+    assert!(text("querylid").starts_with("no LID specified\nquerylid lid -- print "));
+}
+
+/// Regression: OpenSM does not pad the number of a port.
+#[test]
+fn the_health_of_ports_above_9_has_opensms_blanks() {
+    let mut fabric = fabric();
+    let host = fabric.nodes.iter_mut().find(|node| node.guid == Guid(100)).unwrap();
+    NodeInfo::new(&mut Arc::make_mut(host).info[..]).unwrap().set_num_ports(10);
+    let answer = ask("querylid 10", &view_of(fabric)).text;
+    let lines: Vec<&str> = answer.lines().collect();
+    assert_eq!(lines[4], "   Num Ports           : 10", "{answer}");
+    assert_eq!(lines[5], "   Port 1 health       : OK");
+    assert_eq!(lines[14], "   Port 10 health       : OK");
+}
+
+/// As printed by OpenSM 3.3.23, the help of another word included.
+#[test]
+fn versions_and_help_have_the_form_of_opensms() {
+    let version = text("version");
+    let words: Vec<&str> = version.split_ascii_whitespace().collect();
+    assert!(version.starts_with("ibsm ") && version.ends_with('\n'), "{version}");
+    assert_eq!((words.len(), words[2]), (7, "build"), "{version}");
+    let sweep = "sweep [on|off]\nenable or disable sweeping\n   [on] sweep normally\n   \
+                 [off] inhibit all sweeping\n";
+    for line in ["logflush x", "logflush"] {
+        assert_eq!(text(line), format!("Invalid logflush command\n{sweep}"));
+    }
+    assert_eq!(text("help sweep"), sweep);
+    assert_eq!(text("help logflush"), "logflush [on|off] -- toggle opensm.log file flushing\n");
+    assert_eq!((text("logflush on"), text("logflush off")), (String::new(), String::new()));
 }
 
 #[test]
@@ -198,11 +228,23 @@ fn orders_are_for_operators_and_questions_for_viewers() {
         ("reroute", Effect::Reroute),
         ("sweep off", Effect::Sweeping(false)),
         ("priority 9", Effect::Priority(9)),
+        ("priority 0x9", Effect::Priority(9)),
         ("loglevel 0x83", Effect::LogFlags(0x83)),
         ("loglevel x7", Effect::LogFlags(7)),
         ("update_desc", Effect::HeavySweep),
         ("perfmgr sweep", Effect::ReadCounters),
         ("pm clear_counters", Effect::ClearCounters),
+        ("pm enable", Effect::Perf(PerfOrder::Enable(true))),
+        ("pm disable", Effect::Perf(PerfOrder::Enable(false))),
+        ("pm sweep_time 30", Effect::Perf(PerfOrder::SweepTime(Duration::from_secs(30)))),
+        ("pm set_rm_nodes", Effect::Perf(PerfOrder::RemoveNodes(true))),
+        ("pm clear_rm_nodes", Effect::Perf(PerfOrder::RemoveNodes(false))),
+        ("pm set_query_cpi", Effect::Perf(PerfOrder::QueryInfo(true))),
+        ("pm clear_query_cpi", Effect::Perf(PerfOrder::QueryInfo(false))),
+        ("pm clear_inactive", Effect::Perf(PerfOrder::ForgetInactive)),
+        ("pm clear_redir a b", Effect::Perf(PerfOrder::ForgetRedirections("a b".into()))),
+        ("pm dump_counters", Effect::DumpCounters { machine: false }),
+        ("pm dump_counters mach", Effect::DumpCounters { machine: true }),
     ] {
         let answer = ask(line, &view);
         assert!(answer.is_operators(), "{line}");
@@ -215,7 +257,8 @@ fn orders_are_for_operators_and_questions_for_viewers() {
     }
     assert_eq!(ask("priority", &view).text, "Current sm-priority is 7\n");
     assert_eq!(ask("loglevel", &view).text, "Current log level is 0x3\n");
-    assert_eq!(ask("loglevel 256", &view).text, "Invalid log level 256\n");
+    assert_eq!(ask("loglevel 300", &view).text, "Invalid log level 0x12c\n");
+    assert_eq!(ask("loglevel off", &view).text, "Invalid log level off\n");
     assert_eq!(
         ask("priority 16", &view).text,
         "Invalid sm-priority 16; must be between 0 and 15\n"
@@ -237,12 +280,41 @@ fn the_performance_manager_has_its_words() {
     let mut manager = PerfManager::new(PerfSettings::of(&view.settings), now, 0, 1);
     manager.set_nodes(now, view.fabric.snapshot.fabric().nodes.clone());
     manager.handle_timeout(now);
+    let do_it = |order| carry_out_perf(order, now, &view.perf);
+    assert!(do_it(PerfOrder::Enable(true)).contains("set perfmgr TRUE"), "it was not started");
     view.perf.install(manager);
     assert!(ask("pm", &view).text.contains("state                        : Enabled\n"));
     assert_eq!(ask("pm print_counters nowhere", &view).text, "Node nowhere not found...\n");
     assert_eq!(ask("pm pc n100:x", &view).text, "Warning: \"x\" is not a valid port\n");
     assert_eq!(ask("pm print_errors", &view).text, "");
     assert_eq!(ask("pm frobnicate", &view).text, "\"frobnicate\" option not found\n");
+    let table = "\nRedirection Table\n-----------------\n";
+    assert_eq!(ask("pm dump_redir", &view).text, table);
+    let nowhere = format!("{table}Node nowhere not found...\n");
+    assert_eq!(ask("pm dump_redir nowhere", &view).text, nowhere);
+    for (line, what) in [("sweep_time", "a time"), ("sweep_time 0", "a positive time")] {
+        let expected = format!("sweep_time requires {what} period (in seconds) to be specified\n");
+        assert_eq!(ask(&format!("perfmgr {line}"), &view).text, expected);
+    }
+    assert_eq!(do_it(PerfOrder::ForgetInactive), "Removed 0 nodes from Database\n");
+    for order in [
+        PerfOrder::Enable(false),
+        PerfOrder::SweepTime(Duration::from_secs(30)),
+        PerfOrder::RemoveNodes(false),
+        PerfOrder::QueryInfo(false),
+        PerfOrder::ForgetRedirections(String::new()),
+    ] {
+        assert_eq!(do_it(order), "");
+    }
+    let status = ask("pm", &view).text;
+    for line in [
+        "state                        : Disabled",
+        "sweep time                   : 30s",
+        "remove missing nodes from DB : FALSE",
+        "query ClassPortInfo          : FALSE",
+    ] {
+        assert!(status.lines().any(|known| known == line), "{line:?} is not in\n{status}");
+    }
 }
 
 #[test]

@@ -1,10 +1,9 @@
 //! The words of the console.
 
-use std::fmt::Write as _;
-
 use ib_mad::types::Guid;
 
 use super::{Answer, Effect, View, perf, port_guids, status};
+use crate::civil::build_time;
 use crate::inspect;
 
 /// A word, its syntax, and what its detailed help adds.
@@ -57,14 +56,15 @@ const WORDS: &[Word] = &[
     Word {
         name: "sweep",
         syntax: "sweep [on|off]\n",
-        detail: "   on: resumes sweeps, and runs those that were requested meanwhile\n   \
-                 off: suspends sweeps\n",
+        detail: "enable or disable sweeping\n   \
+                 [on] sweep normally\n   \
+                 [off] inhibit all sweeping\n",
         answer: sweep,
     },
     Word {
         name: "status",
         syntax: "status [loop]\n",
-        detail: "   loop: prints it again every 2 s; q and return end that\n",
+        detail: "   loop -- type \"q<ret>\" to quit\n",
         answer: |arguments, view| match arguments {
             [] => Answer::text(status::status(view)),
             _ => help_of("status"),
@@ -72,17 +72,19 @@ const WORDS: &[Word] = &[
     },
     Word {
         name: "logflush",
-        syntax: "logflush [on|off]\n",
-        detail: "   no effect: each line of the log is flushed\n",
+        syntax: "logflush [on|off] -- toggle opensm.log file flushing\n",
+        // Each line of our log is flushed.
+        detail: "",
         answer: |arguments, _| match arguments.first() {
             Some(&("on" | "off")) => Answer::default(),
-            _ => invalid("Invalid logflush command\n", "logflush"),
+            // The help of another word, as OpenSM's.
+            _ => invalid("Invalid logflush command\n", "sweep"),
         },
     },
     Word {
         name: "querylid",
-        syntax: "querylid lid\n",
-        detail: "   shows the port that has a LID, and the health of its node's ports\n",
+        syntax: "querylid lid -- print internal information about the lid specified\n",
+        detail: "",
         answer: |arguments, view| match arguments.first() {
             Some(lid) => Answer::text(query_lid(lid, view)),
             None => invalid("no LID specified\n", "querylid"),
@@ -146,15 +148,19 @@ const WORDS: &[Word] = &[
     },
     Word {
         name: "version",
-        syntax: "version\n",
+        syntax: "version -- print the OSM version\n",
         detail: "",
-        answer: |_, _| Answer::text(concat!("ibsm ", env!("CARGO_PKG_VERSION"), "\n")),
+        answer: |_, _| {
+            let build = build_time(daemon::REVISION_TIME.parse().unwrap_or_default());
+            Answer::text(format!("ibsm {} build {build}\n", env!("CARGO_PKG_VERSION")))
+        },
     },
     Word { name: "perfmgr", syntax: perf::SYNTAX, detail: perf::DETAIL, answer: perf::answer },
     Word { name: "pm", syntax: "", detail: perf::DETAIL, answer: perf::answer },
     Word {
         name: "dump_portguid",
-        syntax: "dump_portguid [file filename] regexp1 [regexp2 [regexp3 ...]]\n",
+        syntax: "dump_portguid [file filename] regexp1 [regexp2 [regexp3 ...]] \
+                 -- Dump port GUID matching a regexp \n",
         detail: "   prints GUIDs of ports, aliases included, of nodes with a matching name\n   \
                  file: writes them there\n",
         answer: port_guids::dump,
@@ -206,11 +212,12 @@ fn log_level(arguments: &[&str], view: &View) -> Answer {
         Some(digits) => i64::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    match level.map(u8::try_from) {
+    match level.map(|level| u8::try_from(level).map_err(|_| level)) {
         Ok(Ok(level)) => {
             Answer::with(format!("Setting log level to 0x{level:x}\n"), Effect::LogFlags(level))
         }
-        _ => Answer::text(format!("Invalid log level {text}\n")),
+        Ok(Err(level)) => Answer::text(format!("Invalid log level {level:#x}\n")),
+        Err(_) => Answer::text(format!("Invalid log level {text}\n")),
     }
 }
 
@@ -219,11 +226,9 @@ fn priority(arguments: &[&str], view: &View) -> Answer {
         let priority = view.sm.priority;
         return Answer::text(format!("Current sm-priority is {priority}\n"));
     };
-    match text.parse() {
-        Ok(priority @ 0..=15) => {
-            let mut answer = String::new();
-            let _ = writeln!(answer, "Setting sm-priority to {priority}");
-            Answer::with(answer, Effect::Priority(priority))
+    match sm_config::parse_number(text).map(u8::try_from) {
+        Some(Ok(priority @ 0..=15)) => {
+            Answer::with(format!("Setting sm-priority to {priority}\n"), Effect::Priority(priority))
         }
         _ => Answer::text(format!("Invalid sm-priority {text}; must be between 0 and 15\n")),
     }

@@ -37,7 +37,12 @@ impl fmt::Display for LidReport {
         line("Node Type", &self.kind)?;
         line("Num Ports", &self.num_ports)?;
         for (port, is_healthy) in &self.healthy {
-            line(&format!("Port {port} health"), &if *is_healthy { "OK" } else { "ERROR" })?;
+            // Not padded, as OpenSM's.
+            writeln!(
+                f,
+                "   Port {port} health       : {}",
+                if *is_healthy { "OK" } else { "ERROR" }
+            )?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -20,11 +20,14 @@ use sa_proto::trust::Role;
 use sa_proto::trust::local::{LocalRoles, tcp_owner};
 use tracing::{info, warn};
 
-use crate::console::{Answer, Effect, IN_USE, PROMPT, RESERVED, SaTotals, Session, View};
+use super::perf::write_dump;
+use crate::console::{
+    Answer, Effect, IN_USE, PROMPT, RESERVED, SaTotals, Session, View, carry_out_perf,
+};
 use crate::publish::Publisher;
 
-/// Length of a line in bytes; a longer one ends the session.
-const LINE_LEN_MAX: u64 = 4096;
+/// Length of a line in bytes, its end included; a longer one is refused.
+const LINE_LEN_MAX: usize = 4096;
 /// Clients that are asked whether to end the open session: so many operators of this host, and so
 /// many others.
 const WAITING_MAX: usize = 4;
@@ -50,6 +53,8 @@ const MODULES_LEN_MAX: u64 = 64 << 10;
 /// What sessions read and change.
 pub(super) struct Desk {
     pub(super) publisher: Arc<Publisher>,
+    /// Where counters are written on request.
+    pub(super) counters_file: PathBuf,
     /// Roles of this host's users.
     pub(super) local: LocalRoles,
     /// Whether other hosts may do what this host's operators may.
@@ -83,10 +88,16 @@ impl Desk {
         match effect {
             Effect::PrintModules(path) => return print_modules(&path),
             Effect::WriteFile(path, text) => {
-                let written = write_file(&path, &text);
-                return written.err().map_or_else(String::new, |error| {
-                    format!("Could not open file {}: {error}\n", path.display())
-                });
+                return failure_to_write(&path, write_file(&path, &text));
+            }
+            Effect::Perf(order) => {
+                return carry_out_perf(order, Instant::now(), &self.publisher.perf());
+            }
+            Effect::DumpCounters { machine } => {
+                let (path, board) = (&self.counters_file, self.publisher.perf());
+                if board.is_on() {
+                    return failure_to_write(path, write_dump(&board, path, machine));
+                }
             }
             Effect::ClearCounters => {
                 self.publisher.perf().clear(Instant::now(), |_| true);
@@ -143,6 +154,13 @@ fn print_modules(path: &Path) -> String {
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
         Err(error) => format!("fopen({path}) failed: {error}\n"),
     }
+}
+
+/// What is printed of a file that was to be written.
+fn failure_to_write(path: &Path, written: io::Result<()>) -> String {
+    written.err().map_or_else(String::new, |error| {
+        format!("Could not open file {}: {error}\n", path.display())
+    })
 }
 
 /// Writes a file of which the name came from a client: a link is not followed.
@@ -431,8 +449,12 @@ fn converse(served: &Served, stream: &mut TcpStream, rights: Rights) -> io::Resu
     loop {
         stream.set_read_timeout(session.is_looping().then_some(LOOP_INTERVAL))?;
         let line = match lines.next() {
-            Ok(Some(line)) => line,
-            Ok(None) => return Ok(()),
+            Ok(Line::Text(line)) => line,
+            Ok(Line::TooLong) => {
+                write(stream, &too_long())?;
+                continue;
+            }
+            Ok(Line::End) => return Ok(()),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 write(stream, &session.repeat(&served.desk.view()))?;
                 continue;
@@ -483,7 +505,7 @@ fn read_within(stream: &mut TcpStream, limit: Duration) -> io::Result<Vec<u8>> {
     let end = Instant::now() + limit;
     let mut line = Vec::new();
     let mut byte = [0];
-    while (line.len() as u64) < LINE_LEN_MAX {
+    while line.len() < LINE_LEN_MAX {
         stream.set_read_timeout(Some(left_until(end)?))?;
         match stream.read(&mut byte) {
             Ok(0) => break,
@@ -535,47 +557,76 @@ fn refusal(answer: &Answer, rights: Rights) -> Option<&'static str> {
     (writes && rights != Rights::Owner).then_some("only root and the user of ibsm write files")
 }
 
-/// Lines of a stream. A time-out of reading keeps what was read of a line.
-struct Lines {
-    stream: BufReader<TcpStream>,
-    line: Vec<u8>,
+/// What a stream of lines has next.
+#[derive(Debug, PartialEq, Eq)]
+enum Line {
+    /// A line with its end.
+    Text(String),
+    /// A line that was longer than permitted, and was skipped.
+    TooLong,
+    /// The end; a line without an end is none.
+    End,
 }
 
-impl Lines {
-    fn new(stream: TcpStream) -> Self {
-        Self { stream: BufReader::new(stream), line: Vec::new() }
+/// What is printed after a line that is too long.
+fn too_long() -> String {
+    format!("Line too long: at most {LINE_LEN_MAX} bytes\n{PROMPT}")
+}
+
+/// Lines of a stream. A time-out of reading keeps what was read of a line.
+struct Lines<R> {
+    stream: BufReader<R>,
+    line: Vec<u8>,
+    /// The present line is too long: the rest of it is skipped.
+    is_skipping: bool,
+}
+
+impl<R: Read> Lines<R> {
+    fn new(stream: R) -> Self {
+        Self { stream: BufReader::new(stream), line: Vec::new(), is_skipping: false }
     }
 
-    /// The next line; `None` at the end.
-    fn next(&mut self) -> io::Result<Option<String>> {
-        let room = LINE_LEN_MAX.saturating_sub(self.line.len() as u64);
-        (&mut self.stream).take(room).read_until(b'\n', &mut self.line)?;
-        if !self.line.ends_with(b"\n") {
-            return Ok(None);
+    /// The next line.
+    fn next(&mut self) -> io::Result<Line> {
+        loop {
+            let room = LINE_LEN_MAX.saturating_sub(self.line.len()) as u64;
+            (&mut self.stream).take(room).read_until(b'\n', &mut self.line)?;
+            let has_ended = self.line.ends_with(b"\n");
+            if !has_ended && self.line.len() < LINE_LEN_MAX {
+                return Ok(Line::End);
+            }
+            let line = std::mem::take(&mut self.line);
+            if !has_ended {
+                self.is_skipping = true;
+                continue;
+            }
+            if std::mem::take(&mut self.is_skipping) {
+                return Ok(Line::TooLong);
+            }
+            // Answers repeat words, and a terminal would obey control characters in them.
+            let is_control = |letter: char| letter.is_control() && !letter.is_ascii_whitespace();
+            return Ok(Line::Text(String::from_utf8_lossy(&line).replace(is_control, "\u{FFFD}")));
         }
-        let line = std::mem::take(&mut self.line);
-        // Answers repeat words, and a terminal would obey control characters in them.
-        let is_control = |letter: char| letter.is_control() && !letter.is_ascii_whitespace();
-        Ok(Some(String::from_utf8_lossy(&line).replace(is_control, "\u{FFFD}")))
     }
 }
 
 /// The console of the terminal that the program was started from. Its user is an operator.
 fn serve_local(desk: &Desk) {
     let mut session = Session::default();
-    let (mut input, mut output) = (io::stdin().lock(), io::stdout());
-    let mut line = String::new();
+    let (mut lines, mut output) = (Lines::new(io::stdin().lock()), io::stdout());
     let mut text = PROMPT.to_owned();
     loop {
         let written = output.write_all(text.as_bytes()).and_then(|()| output.flush());
-        line.clear();
-        let read = (&mut input).take(LINE_LEN_MAX).read_line(&mut line);
-        if written.is_err() || !matches!(read, Ok(1..)) {
+        if written.is_err() {
             return;
         }
-        // OpenSM's does not end, either.
-        text =
-            answer(desk, &mut session, &line, Rights::Owner).unwrap_or_else(|| PROMPT.to_owned());
+        text = match lines.next() {
+            // OpenSM's does not end, either.
+            Ok(Line::Text(line)) => answer(desk, &mut session, &line, Rights::Owner)
+                .unwrap_or_else(|| PROMPT.to_owned()),
+            Ok(Line::TooLong) => too_long(),
+            Ok(Line::End) | Err(_) => return,
+        };
     }
 }
 
@@ -616,6 +667,26 @@ mod tests {
         assert_eq!(may(write), [false, false, false, true]);
         assert_eq!(may(Effect::HeavySweep), [false, true, true, true]);
         assert_eq!(may(Effect::Close), [true; 4]);
+    }
+
+    /// Regression: a line of 100,000 characters ended the session; at the terminal its pieces were
+    /// commands.
+    #[test]
+    fn a_line_that_is_too_long_is_skipped_as_a_whole() {
+        let long = format!("{}\n", "sweep off ".repeat(10_000));
+        let fits = format!("{}\n", "x".repeat(LINE_LEN_MAX - 1));
+        let exceeds = format!("{}\n", "x".repeat(LINE_LEN_MAX));
+        let text = format!("status\n{long}{fits}{exceeds}\nquit\nno end");
+        let mut lines = Lines::new(text.as_bytes());
+        let mut next = || lines.next().unwrap();
+        assert_eq!(next(), Line::Text("status\n".to_owned()));
+        assert_eq!(next(), Line::TooLong);
+        assert_eq!(next(), Line::Text(fits));
+        assert_eq!(next(), Line::TooLong);
+        assert_eq!(next(), Line::Text("\n".to_owned()));
+        assert_eq!(next(), Line::Text("quit\n".to_owned()));
+        assert_eq!(next(), Line::End);
+        assert!(lines.line.capacity() <= 2 * LINE_LEN_MAX, "{}", lines.line.capacity());
     }
 
     /// The two ends of a connection.

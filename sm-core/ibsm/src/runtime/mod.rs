@@ -426,6 +426,7 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
     publisher.set_node_names(names.clone());
     let desk = console::Desk {
         publisher: publisher.clone(),
+        counters_file: perf::dump_file(&config.settings, &config.state_dir),
         local: config.local_roles.clone(),
         insecure: config.insecure,
     };

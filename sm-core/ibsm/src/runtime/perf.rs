@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ib_mad::transport::Packet;
+use sm_config::Settings;
 use sm_core::perf::{Happened, PerfEvent, PerfManager, PerfSettings, dump};
 use sm_core::querier::Querier;
 use tracing::{info, warn};
@@ -157,15 +158,23 @@ impl PerfTask {
         self.board.record(unix_ms());
         self.board.find_faulty(Instant::now());
         if let Some(path) = &self.dump_file
-            && let Err(failure) = write_dump(&self.board, path)
+            && let Err(failure) = write_dump(&self.board, path, true)
         {
             warn!("cannot write event_db_dump_file {}: {failure}", path.display());
         }
     }
 }
 
-/// Writes all counters to a file. A reader finds the old file or the new one, never a part.
-fn write_dump(board: &PerfBoard, path: &Path) -> io::Result<()> {
+/// The file that counters are written to on request: `event_db_dump_file`, or OpenSM's name.
+pub(super) fn dump_file(settings: &Settings, state_dir: &Path) -> PathBuf {
+    let directory = settings.dump_files_dir.as_ref().map_or(state_dir, Path::new);
+    let name = settings.event_db_dump_file.as_deref().unwrap_or("opensm_port_counters.log");
+    directory.join(name)
+}
+
+/// Writes all counters to a file, for programs or people. A reader finds the old file or the new
+/// one, never a part.
+pub(super) fn write_dump(board: &PerfBoard, path: &Path, machine: bool) -> io::Result<()> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".new");
     let draft = PathBuf::from(draft);
@@ -174,7 +183,13 @@ fn write_dump(board: &PerfBoard, path: &Path) -> io::Result<()> {
     loop {
         let text = board.with(|manager| {
             let mut text = String::new();
-            dump::machine(&mut text, manager.ports_of(position), |at| ctime(at.into()));
+            let time = |at: u32| ctime(at.into());
+            if machine {
+                dump::machine(&mut text, manager.ports_of(position), time);
+            } else {
+                let ports = manager.ports_of(position).filter(|port| port.is_known);
+                ports.for_each(|port| dump::human(&mut text, &port, false, time));
+            }
             (position < manager.node_count()).then_some(text)
         });
         let Some(text) = text.flatten() else { break };

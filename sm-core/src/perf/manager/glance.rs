@@ -20,9 +20,7 @@ impl PerfManager {
     }
 
     pub(super) fn begin_glance(&mut self, now: Instant) {
-        if let Some(nodes) = self.new_nodes.take() {
-            self.replace_nodes(now, nodes);
-        }
+        self.take_over_nodes(now);
         self.is_glance = true;
         self.sweep_began = Some(now);
         self.glance_due = self.glance_after(now);

@@ -14,7 +14,7 @@ use super::{PerfManager, PerfNode, Port};
 impl PerfManager {
     /// Replaces the nodes; ports that were known keep their counts. Those that are new count from
     /// now on, as with OpenSM. No query is outstanding.
-    pub(super) fn replace_nodes(&mut self, now: Instant, rows: Vec<Arc<Node>>) {
+    fn replace_nodes(&mut self, now: Instant, rows: Vec<Arc<Node>>) {
         let now_s = self.seconds(now);
         let old_nodes = std::mem::take(&mut self.nodes);
         let mut old_ports: Vec<Option<Port>> =
@@ -32,6 +32,21 @@ impl PerfManager {
         }
         for gone in old {
             self.keep_inactive(&gone, &mut old_ports);
+        }
+    }
+
+    /// Takes over nodes that were set, and forgets those that left if that was ordered. Between
+    /// sweeps: what is under way refers to agents and ports by their positions.
+    pub(super) fn take_over_nodes(&mut self, now: Instant) {
+        if std::mem::take(&mut self.forgets_inactive) {
+            let rows = self.nodes.iter().filter(|node| node.active);
+            let rows = rows.map(|node| node.row.clone()).collect();
+            let keeps = !std::mem::replace(&mut self.settings.remove_nodes, true);
+            self.replace_nodes(now, rows);
+            self.settings.remove_nodes = !keeps;
+        }
+        if let Some(nodes) = self.new_nodes.take() {
+            self.replace_nodes(now, nodes);
         }
     }
 
