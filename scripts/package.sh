@@ -90,6 +90,8 @@ stage() {
         put 644 "$page" "usr/share/doc/ibsa/${page##*/}"
     done
     put 644 packaging/etc/ibsa.conf etc/ibsm/ibsa.conf
+    put 644 packaging/units/ibsa-agent.service usr/lib/systemd/system/ibsa-agent.service
+    put 644 packaging/etc/default-ibsa-agent etc/default/ibsa-agent
     root=$at/ibsm
     put 755 "$PROGRAMS/ibsmctl" usr/bin/ibsmctl
     put 755 packaging/bin/ibsm-start usr/lib/ibsm/ibsm-start

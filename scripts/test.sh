@@ -357,7 +357,7 @@ step_install() {
                     /^Documentation=/d' "$unit" >"$units/${unit##*/}"
         done
         for unit in ibsm ibsa; do cp "$units/$unit@.service" "$units/$unit@rail.service"; done
-        systemd-analyze verify "$units"/ibs{m,a}.service "$units"/ibs{m,a}@rail.service
+        systemd-analyze verify "$units"/ibs{m,a,a-agent}.service "$units"/ibs{m,a}@rail.service
     fi
     local programs=${CARGO_TARGET_DIR:-$PWD/target}/debug
     [[ -x $programs/packaging ]] || cargo build --workspace --bins

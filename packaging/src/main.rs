@@ -27,10 +27,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// The command lines, by the programs' names. The last is a command of `ibsa` with a command line
-/// of its own.
+/// The command lines, by the programs' names. Commands of `ibsa` have command lines of their own.
 fn programs() -> [Command; 3] {
     let hold = sa_server::host::handover::holder::HoldOptions::command().name("hold");
+    let agent = sa_server::agent::runtime::AgentOptions::command().name("agent");
     [
         ibsm::cli::Options::command(),
         ibsm::ctl::Options::command(),
@@ -38,7 +38,8 @@ fn programs() -> [Command; 3] {
             // A responder is started without a command.
             .args_conflicts_with_subcommands(true)
             .subcommand_negates_reqs(true)
-            .subcommand(hold),
+            .subcommand(hold)
+            .subcommand(agent),
     ]
 }
 

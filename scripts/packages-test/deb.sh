@@ -15,6 +15,12 @@ for name in ibsm ibsa; do
     dpkg-deb --info "$deb" conffiles | grep -x "/etc/logrotate.d/$name" >/dev/null ||
         fail "$name: logrotate's file is no conffile"
 done
+# Regression: no unit ran the agent, and those of ibsa lack the capability that it needs.
+dpkg-deb --info target/package/out/ibsa_*.deb conffiles | grep -x /etc/default/ibsa-agent \
+    >/dev/null || fail "the options of the agent are no conffile"
+dpkg-deb --fsys-tarfile target/package/out/ibsa_*.deb |
+    tar -xO ./usr/lib/systemd/system/ibsa-agent.service |
+    grep -x 'CapabilityBoundingSet=CAP_NET_ADMIN' >/dev/null || fail "the agent lacks CAP_NET_ADMIN"
 
 # A root with the libraries and programs of this host, read-only, and an /etc and /var of its own.
 root=$work/root

@@ -47,7 +47,7 @@ mount -t tmpfs -o mode=755 run "$root/run"
 mkdir -p "$root/run/systemd/system" "$root/run/udev"
 # Nothing of an ibsm of the host.
 sed -i '/^ibsm:/d' "$root"/etc/{passwd,group,shadow,gshadow}
-rm -rf "$root"/{etc/ibsm,etc/default/ibsm,var/lib/ibsm,var/lib/rpm,usr/share/doc/ibs{m,a}}
+rm -rf "$root"/{etc/ibsm,etc/default/ibs{m,a-agent},var/lib/ibsm,var/lib/rpm,usr/share/doc/ibs{m,a}}
 # What scripts ask of systemd and udev is recorded.
 for program in systemctl udevadm; do
     path=$root$(readlink -f "$(command -v $program || echo /usr/bin/$program)")
@@ -114,7 +114,7 @@ for file in etc/default/ibsm.rpmnew etc/logrotate.d/ibsm usr/lib/systemd/system/
     grep -q 'of the second package' "$root/$file" || fail "$file is not the second package's"
 done
 called systemctl try-restart ibsm.service 'ibsm@*.service'
-called systemctl try-restart ibsa.service 'ibsa@*.service'
+called systemctl try-restart ibsa.service 'ibsa@*.service' ibsa-agent.service
 not_called stop
 not_called disable
 
@@ -123,7 +123,7 @@ not_called disable
 in_root -e ibsm ibsa
 called systemctl disable --now ibsm.service
 called systemctl stop 'ibsm@*.service'
-called systemctl disable --now ibsa.service
+called systemctl disable --now ibsa.service ibsa-agent.service
 expect 'PORTS=NONE' "$(cat "$root/etc/default/ibsm.rpmsave")"
 [[ -e $root/var/lib/ibsm/guid2lid ]] || fail "the state is removed"
 grep -q '^ibsm:' "$root/etc/passwd" || fail "the user of the state is removed"

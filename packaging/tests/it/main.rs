@@ -10,7 +10,9 @@ fn each_program_and_command_has_a_manual_and_each_shell_its_completions() {
     let read = |file: &str| std::fs::read_to_string(directory.path().join(file)).unwrap();
     let manual = read("man/ibsm.8");
     assert!(manual.contains("IBSM 8") && manual.contains("partition"), "{manual}");
-    for page in ["ibsm-plan", "ibsm-check", "ibsmctl", "ibsmctl-status", "ibsa", "ibsa-hold"] {
+    for page in
+        ["ibsm-plan", "ibsm-check", "ibsmctl", "ibsmctl-status", "ibsa", "ibsa-hold", "ibsa-agent"]
+    {
         assert!(!read(&format!("man/{page}.8")).is_empty());
     }
     for file in ["bash/ibsa.bash", "zsh/_ibsmctl", "fish/ibsm.fish"] {

@@ -17,6 +17,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use daemon::manager::ServiceManager;
 use sa_proto::trust::TrustError;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -84,18 +85,35 @@ fn run(options: &AgentOptions) -> Result<(), AgentError> {
         tracing::info!("metrics at http://{at}/metrics");
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let manager = ServiceManager::of_environment();
     runtime.block_on(async {
         let (mut term, mut int) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let socket = KernelSocket::open().map_err(AgentError::Kernel)?;
+        manager.iter().for_each(|manager| manager.ready("answering the kernel's path queries"));
         tokio::select! {
             error = work(socket, &sources, &host) => Err(AgentError::Kernel(error)),
+            () = feed_watchdog(manager.as_ref()) => Ok(()),
             _ = term.recv() => Ok(()),
             _ = int.recv() => Ok(()),
         }
     })?;
+    manager.iter().for_each(ServiceManager::stopping);
     tracing::info!("stopping; the kernel asks the SA from now on");
     Ok(())
+}
+
+/// Feeds the watchdog, if there is one, as long as this thread, which answers the kernel, turns.
+async fn feed_watchdog(manager: Option<&ServiceManager>) {
+    let Some((manager, limit)) = manager.and_then(|manager| Some((manager, manager.watchdog()?)))
+    else {
+        return std::future::pending().await;
+    };
+    let mut due = tokio::time::interval(limit / 3);
+    loop {
+        due.tick().await;
+        manager.alive();
+    }
 }
 
 /// A host with these ports.
