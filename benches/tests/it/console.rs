@@ -234,8 +234,8 @@ fn commands_list_the_fabric_and_wait_for_sweeps() {
         let last = ended["events"].as_array().unwrap().last().unwrap();
         assert_eq!(last["kind"], "sweep_end", "{ended}");
     }
-    for (words, key, value) in [
-        (&["priority", "5"][..], "priority", 5.into()),
+    let expected: [(&[&str], &str, serde_json::Value); _] = [
+        (&["priority", "5"], "priority", 5.into()),
         (&["priority"], "priority", 5.into()),
         (&["log-level", "0x7"], "log_level", 7.into()),
         (&["log-level"], "log_level", 7.into()),
@@ -252,7 +252,8 @@ fn commands_list_the_fabric_and_wait_for_sweeps() {
         (&["sweeping"], "sweeping", true.into()),
         (&["sweeping", "off"], "sweeping", false.into()),
         (&["sweep"], "sweeping", false.into()),
-    ] {
+    ];
+    for (words, key, value) in expected {
         assert_eq!(json(words)[key], value, "{words:?}");
     }
     assert_eq!(json(&["partition", "dump"]), serde_json::json!([]));

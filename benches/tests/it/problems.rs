@@ -105,7 +105,9 @@ fn a_moved_host_is_listed_until_it_is_admitted() {
     ibsm.wait_for("which is away");
     let listed = await_moved(&subnet, true);
     assert!(listed.contains(&guid) && listed.contains("ibsmctl admit GUID"), "{listed}");
-    ibsmctl(&subnet, &["admit", &guid]);
+    let admitted = ibsmctl(&subnet, &["admit", &guid, "--json"]);
+    let admitted: serde_json::Value = serde_json::from_str(&admitted).unwrap();
+    assert_eq!(admitted["admitted"], serde_json::json!([guid]));
     ibsm.wait_for("has what belongs to its GUID from now on");
     await_moved(&subnet, false);
 }

@@ -146,8 +146,8 @@ pub enum Command {
     },
     /// Start a heavy sweep, as a HUP does, without reading the settings again; or a light one.
     Sweep(order::SweepOptions),
-    /// Show whether sweeps are permitted, or suspend or resume them; takeovers and a standby's polls
-    /// go on.
+    /// Show whether sweeps are permitted, or suspend or resume them; takeovers and a standby's
+    /// polls go on.
     Sweeping {
         /// Whether sweeps are permitted.
         state: Option<order::Sweeping>,
@@ -262,8 +262,8 @@ pub enum CtlError {
     NoGroup(ib_mad::types::Gid),
     /// What was to be awaited does not happen while sweeps are suspended.
     #[error(
-        "sweeps are off, so there is nothing to wait for: ibsmctl sweeping on resumes them; without \
-         --wait, it is done then"
+        "sweeps are off, so there is nothing to wait for: ibsmctl sweeping on resumes them; \
+         without --wait, it is done then"
     )]
     SweepsOff,
     /// What was to be awaited happens at the master only.
