@@ -1,7 +1,7 @@
 //! Determines the revision that `--version` prints: that of `IBSM_REVISION` if it is set; otherwise
 //! the commit, which is in the file `revision` in an archive that git made, and else in the work
-//! tree. Debug builds have none, so that a commit does not have all programs built again. Its time is
-//! that of the commit, or `SOURCE_DATE_EPOCH`: not that of the build, so that equal sources give
+//! tree. Debug builds have none, so that a commit does not have all programs built again. Its time
+//! is that of the commit, or `SOURCE_DATE_EPOCH`: not that of the build, so that equal sources give
 //! equal programs.
 
 use std::fs;

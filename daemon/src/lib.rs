@@ -18,8 +18,8 @@ use std::path::Path;
 /// commit. It contains no time, so that equal sources give equal programs.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), env!("IBSM_REVISION_SUFFIX"));
 
-/// When the commit of [`VERSION`] was made, or what the builder stated (`SOURCE_DATE_EPOCH`), seconds
-/// since 1970 as text; 0 if that is unknown, as in debug builds.
+/// When the commit of [`VERSION`] was made, or what the builder stated (`SOURCE_DATE_EPOCH`), in
+/// seconds since 1970 as text; 0 if that is unknown, as in debug builds.
 pub const REVISION_TIME: &str = env!("IBSM_REVISION_TIME");
 
 /// Whether root or the user of this process owns a file.

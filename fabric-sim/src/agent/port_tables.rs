@@ -104,8 +104,8 @@ pub(super) fn vl_arbitration(
     Ok(())
 }
 
-/// Whether a port takes packets to `gid`: its GUID, one of its GUID table or that of a virtual port,
-/// or the one that stands for the SA, at the port of a subnet manager.
+/// Whether a port takes packets to `gid`: its GUID, one of its GUID table or that of a virtual
+/// port, or the one that stands for the SA, at the port of a subnet manager.
 pub(crate) fn has_gid(subnet: &Subnet, port: PortIndex, gid: Gid) -> bool {
     let port = subnet.management_port(port);
     let info = subnet.port_info(port);

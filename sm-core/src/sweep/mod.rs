@@ -12,8 +12,8 @@
 //!   when to sweep next, and why; `journal`, `report`: what a sweep did; `events`: events for the
 //!   caller; `election`, `handover`: the other subnet managers; `routing`: engines and the routing
 //!   in force; `lanes`: SLs of paths; `partitioning`, `sharding`, `shard`, `sa_guid`,
-//!   `pending_clients`: the wanted state of each; `m_keys`, `keys`: chooses M_Keys; `service`: end ports that came and
-//!   went; `owner`: the trait of each owner of requests; `log`: log lines.
+//!   `pending_clients`: the wanted state of each; `m_keys`, `keys`: chooses M_Keys; `service`: end
+//!   ports that came and went; `owner`: the trait of each owner of requests; `log`: log lines.
 //! - `tasks`: work between sweeps. `multicast`, `guid_info`, `reregister`, `partitions`;
 //!   `virtual_ports`: sets up virtual ports of adapters; `babble`: disables ports that send traps
 //!   without end.

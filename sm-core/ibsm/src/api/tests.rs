@@ -631,8 +631,8 @@ fn who_is_not_master_changes_and_lists_nothing() {
     assert_eq!(bed.ask("POST resources/pkeys", add).0, 503);
     bed.registry.set_open(true);
     assert_eq!(bed.ask("POST resources/pkeys", add).0, 200);
-    // Regression: lists were empty from the beginning of a session until its fabric and its registry
-    // were published.
+    // Regression: lists were empty from the beginning of a session until its fabric and its
+    // registry were published.
     let lists = |status: u16, why: &str| {
         for list in ["pkeys?guids_data=true", "ports", "systems", "links", "vports"] {
             assert_eq!(bed.ask(&format!("GET resources/{list}"), "").0, status, "{list}: {why}");

@@ -54,8 +54,8 @@ pub enum OrderFailure {
     NotKnown,
     /// What operators' files define, programs neither delete nor change.
     #[error(
-        "an operator's file defines partition {0}: a program can add and remove members of its own, \
-         and nothing else"
+        "an operator's file defines partition {0}: a program can add and remove members of its \
+         own, and nothing else"
     )]
     OfFile(PKey),
     /// Too much waits for the registry.
