@@ -16,8 +16,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Answer, Refusal, Shared, bad, not_found};
+use crate::export::hostlist::expanded;
 use crate::partitions::list;
-use sm_core::registry::{Attributes, PartitionAction, PartitionOrder, Presence, WantedMember};
+use sm_core::registry::{
+    Attributes, ORDER_GUIDS_MAX, PartitionAction, PartitionOrder, Presence, WantedMember,
+};
 
 pub(super) fn routes() -> Router<Shared> {
     let all = || get(show_all).post(add).put(replace);
@@ -351,11 +354,10 @@ async fn remove_hosts(
     State(served): State<Shared>,
     Path((text, names)): Path<(String, String)>,
 ) -> Answer {
-    let pkey = pkey(&text)?;
+    let (pkey, hosts) = (pkey(&text)?, named(&names)?);
     let snapshot = served.snapshot()?;
     let action = served.made(move || {
         let known = hosts_of(&snapshot);
-        let hosts: Vec<String> = named(&names).map(str::to_owned).collect();
         let adapters = hosts.iter().filter_map(|name| known.get(name)).flatten();
         let guids = adapters.flat_map(|(_, ports)| ports.iter().map(|port| port.guid)).collect();
         PartitionAction::Remove { guids, hosts, deletes_empty: true }
@@ -378,9 +380,9 @@ fn hosts_of(snapshot: &Snapshot) -> HashMap<String, Vec<(String, &[Port])>> {
     hosts
 }
 
-/// The names in a list with commas.
-fn named(names: &str) -> impl Iterator<Item = &str> {
-    names.split(',').map(str::trim).filter(|name| !name.is_empty())
+/// The names in a list with commas, or as Slurm abbreviates it: `node[1-3]`.
+fn named(names: &str) -> Result<Vec<String>, Refusal> {
+    expanded(names, ORDER_GUIDS_MAX).map_err(bad)
 }
 
 /// Hosts by name, each with its port GUIDs. A host may have several adapters, each with a
@@ -389,9 +391,9 @@ fn named(names: &str) -> impl Iterator<Item = &str> {
 fn ports_of(snapshot: &Snapshot, names: &str) -> Result<Vec<(String, Vec<Guid>)>, Refusal> {
     let hosts = hosts_of(snapshot);
     let mut found = Vec::new();
-    for name in named(names) {
+    for name in named(names)? {
         let adapters =
-            hosts.get(name).ok_or_else(|| not_found(format!("no host is named {name}")))?;
+            hosts.get(&name).ok_or_else(|| not_found(format!("no host is named {name}")))?;
         let mut descriptions: Vec<&str> = adapters.iter().map(|(text, _)| text.as_str()).collect();
         descriptions.sort_unstable();
         if let Some(pair) = descriptions.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -399,7 +401,7 @@ fn ports_of(snapshot: &Snapshot, names: &str) -> Result<Vec<(String, Vec<Guid>)>
             return Err(bad(format!("{reason}: add ports by their GUIDs instead")));
         }
         let ports = adapters.iter().flat_map(|(_, ports)| ports.iter().map(|port| port.guid));
-        found.push((name.to_owned(), ports.collect()));
+        found.push((name, ports.collect()));
     }
     Ok(found)
 }

@@ -265,7 +265,7 @@ fn hosts_that_are_away_are_removed_by_name_with_the_others() {
     assert_eq!(bed.ask("POST resources/pkeys", by_guid).0, 200);
     bed.publisher.publish(plane()).unwrap();
     assert_eq!(bed.ask("POST resources/pkeys/hosts", add).0, 404, "host2 is away");
-    let call = "DELETE resources/pkeys/0x9/hosts/host1,host2,host3";
+    let call = "DELETE resources/pkeys/0x9/hosts/host[1-3]";
     assert_eq!(bed.ask(call, "").0, 200);
     let left = bed.pkey("0x9")["guids"].clone();
     assert_eq!(left.as_array().unwrap().len(), 1, "{left}");

@@ -58,9 +58,75 @@ fn ranges(prefix: &str, width: usize, mut numbers: Vec<u64>) -> String {
     format!("{prefix}[{}]", ranges.iter().map(part).collect::<Vec<_>>().join(","))
 }
 
+/// The names of a hostlist, at most so many. Fails with the reason.
+pub(crate) fn expanded(list: &str, most: usize) -> Result<Vec<String>, String> {
+    let mut names = Vec::new();
+    // Commas in brackets divide ranges, not names.
+    let mut depth = 0;
+    let parts = list.split(|c| {
+        match c {
+            '[' => depth += 1,
+            ']' => depth -= 1,
+            _ => {}
+        }
+        c == ',' && depth == 0
+    });
+    for part in parts.map(str::trim).filter(|part| !part.is_empty()) {
+        expand("", part, most, &mut names)?;
+    }
+    Ok(names)
+}
+
+/// Adds the names that begin with `before` and go on as `rest` has it.
+fn expand(before: &str, rest: &str, most: usize, names: &mut Vec<String>) -> Result<(), String> {
+    let malformed = || format!("'{rest}' is no list of hosts such as node[01-16,20]");
+    let Some((prefix, rest_of_ranges)) = rest.split_once('[') else {
+        if rest.contains(']') {
+            return Err(malformed());
+        }
+        if names.len() == most {
+            return Err(format!("more than {most} hosts"));
+        }
+        names.push(format!("{before}{rest}"));
+        return Ok(());
+    };
+    let (ranges, after) = rest_of_ranges.split_once(']').ok_or_else(malformed)?;
+    for range in ranges.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let is_number = |text: &str| {
+            (1..=18).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
+        };
+        if !is_number(first) || !is_number(last) {
+            return Err(malformed());
+        }
+        let width = if first.starts_with('0') { first.len() } else { 0 };
+        let number = |text: &str| text.parse::<u64>().map_err(|_| malformed());
+        for number in number(first)?..=number(last)? {
+            let name = format!("{before}{prefix}{number:0width$}");
+            expand(&name, after, most, names)?;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hostlist_is_expanded_within_a_limit() {
+        let list = |text: &str| expanded(text, 5);
+        assert_eq!(list("a, b,,c").unwrap(), ["a", "b", "c"]);
+        let ranges = list("n[8-10,098],login").unwrap();
+        assert_eq!(ranges, ["n8", "n9", "n10", "n098", "login"]);
+        assert_eq!(list("r[0-1]n[01-02]x").unwrap(), ["r0n01x", "r0n02x", "r1n01x", "r1n02x"]);
+        assert!(list("").unwrap().is_empty() && list("n[3-1]").unwrap().is_empty());
+        for wrong in ["n[1", "n1]", "n[]", "n[a-b]", "n[1-]", "n[1-2-3]", "n[[1]]", "n[-1]"] {
+            assert!(list(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(list("n[1-6]").unwrap_err(), "more than 5 hosts");
+        assert!(list("n[0-999999999999999999]").is_err() && list("a,b,c,d,e,f").is_err());
+    }
 
     #[test]
     fn names_are_joined_by_their_numbers() {

@@ -5,7 +5,7 @@
 //!   of names as Slurm writes them. `forms`: texts made of a tree.
 
 mod forms;
-mod hostlist;
+pub(crate) mod hostlist;
 mod net;
 mod tiers;
 
