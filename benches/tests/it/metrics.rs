@@ -148,9 +148,9 @@ async fn every_request_is_answered_dropped_or_in_flight_and_no_counter_falls() {
     explained(&http, &responder.http);
 }
 
-/// Documented metrics of managers that are followed, share a store, run at a umad port, serve the
-/// API, pass events to a program or control congestion.
-const ELSEWHERE: [&str; 29] = [
+/// Documented metrics of managers that are followed, share a store, run at a umad port, lead clients
+/// to responders' ports, serve the API, pass events to a program or control congestion.
+const ELSEWHERE: [&str; 30] = [
     "ibsm_api_answers_refused_total",
     "ibsm_api_answers_unread_total",
     "ibsm_api_callers_refused_total",
@@ -167,6 +167,7 @@ const ELSEWHERE: [&str; 29] = [
     "ibsm_follower_lag_changes",
     "ibsm_followers_awaited",
     "ibsm_followers_lost_total",
+    "ibsm_responder_sa_guid",
     "ibsm_sa_port_reader",
     "ibsm_sa_port_reader_changes_total",
     "ibsm_store_checkpoints_total",
