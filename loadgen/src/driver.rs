@@ -181,8 +181,9 @@ impl<'a> Outbox<'a> {
         now: Instant,
     ) -> io::Result<usize> {
         if !self.is_blocked() {
+            // With empty batches counted, all of two responders' queries could go to one of them.
+            self.turn = self.turn.wrapping_add(usize::from(self.end > 0));
             (self.first, self.end) = (0, 0);
-            self.turn = self.turn.wrapping_add(1);
             if let Some(follower) = &mut self.follower
                 && follower.poll_transmit(now, &mut self.packets[0])
             {
