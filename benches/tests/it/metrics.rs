@@ -148,8 +148,8 @@ async fn every_request_is_answered_dropped_or_in_flight_and_no_counter_falls() {
     explained(&http, &responder.http);
 }
 
-/// Documented metrics of managers that are followed, share a store, run at a umad port, lead clients
-/// to responders' ports, serve the API, pass events to a program or control congestion.
+/// Documented metrics of managers that are followed, share a store, run at a umad port, lead
+/// clients to responders' ports, serve the API, pass events to a program or control congestion.
 const ELSEWHERE: [&str; 30] = [
     "ibsm_api_answers_refused_total",
     "ibsm_api_answers_unread_total",

@@ -174,6 +174,12 @@ impl Agent {
         }
     }
 
+    /// Forgets what happened in the sweep or glance before.
+    pub(super) fn begin_reading(&mut self) {
+        (self.redirected_now, self.abandoned, self.only_speeds) = (false, false, false);
+        self.in_flight = 0;
+    }
+
     /// Whether it supports an attribute, as far as known.
     pub(super) fn may(&self, attribute: u8) -> bool {
         self.unsupported & attribute == 0

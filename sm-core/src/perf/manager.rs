@@ -512,16 +512,20 @@ impl PerfManager {
 
     // --- Sweeps.
 
-    fn begin_sweep(&mut self, now: Instant) {
+    /// What sweeps and glances begin with.
+    fn begin_reading(&mut self, now: Instant) {
         self.take_over_nodes(now);
         self.sweep_began = Some(now);
-        self.sweep_due = Some(now + self.settings.sweep_time);
         self.glance_due = self.glance_after(now);
         // Ports that are not read, since nothing moved or nothing answers, show no new errors.
         self.ports.iter_mut().for_each(|port| port.counts.recent_faults = 0);
+        self.agents.iter_mut().for_each(Agent::begin_reading);
+    }
+
+    fn begin_sweep(&mut self, now: Instant) {
+        self.begin_reading(now);
+        self.sweep_due = Some(now + self.settings.sweep_time);
         for (index, agent) in (0..).zip(&mut self.agents) {
-            (agent.redirected_now, agent.abandoned, agent.only_speeds) = (false, false, false);
-            agent.in_flight = 0;
             if agent.support.is_none() && !self.settings.query_info {
                 agent.support = Some(Support::ASSUMED);
             }

@@ -4,11 +4,10 @@
 use clap::ValueEnum;
 use sa_proto::proto::admin::inspect_request::What;
 use sa_proto::proto::admin::{InspectRequest, Listing, SettingsRequest, SwitchBalance};
-
 use serde_json::{Map, Value};
-use sm_config::parse_number;
 
 use super::{CtlError, Sm, to_json};
+use sm_config::parse_number;
 
 /// Options of `ibsmctl nodes`, `ports`, `links` and `vports`.
 #[derive(Debug, clap::Args)]

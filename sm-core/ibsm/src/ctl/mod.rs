@@ -163,7 +163,8 @@ pub enum Command {
         #[arg(short, long)]
         json: bool,
     },
-    /// Give a port what belongs to its GUID: the host was moved, and did not wait for ten minutes.
+    /// Give a host that was moved the partitions and registrations of its GUID now, without the
+    /// wait of ten minutes.
     Admit {
         /// GUIDs of ports, or of nodes for all their ports; ibsmctl problems lists those that wait.
         #[arg(required = true)]

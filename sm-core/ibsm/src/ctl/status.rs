@@ -721,7 +721,8 @@ mod tests {
         let expected = "counters engines_passed_over epoch fabric_generation followers following \
             lmc managers nodes ports priority problems problems_unlisted registry_copy \
             registry_sequence responders routing_engine sa_port sm_guid sm_lid sm_state software \
-            store subnet_prefix subnet_up sweeping switches takes_over_after_ms uptime_seconds warnings";
+            store subnet_prefix subnet_up sweeping switches takes_over_after_ms uptime_seconds \
+            warnings";
         assert_eq!(keys.join(" "), expected);
         assert_eq!(json["sm_guid"], "0x0000000000000010");
         assert_eq!(json["subnet_up"], true);

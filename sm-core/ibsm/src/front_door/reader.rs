@@ -149,8 +149,8 @@ impl PortReader {
         }
     }
 
-    /// Sets which responders hang, by their ids in the feed. These do not count. One that hung while
-    /// it read goes on reading unless another one is named.
+    /// Sets which responders hang, by their ids in the feed. These do not count. One that hung
+    /// while it read goes on reading unless another one is named.
     pub fn set_hung(&mut self, now: Instant, is_hung: impl Fn(u64) -> bool) {
         let mut is_changed = false;
         let mut recovered = Vec::new();

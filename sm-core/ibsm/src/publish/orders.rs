@@ -1,5 +1,5 @@
-//! Orders of operators, on their way to the service loop: it is woken for them, and who gave one can
-//! wait until it is carried out and the status shows it.
+//! Orders of operators, on their way to the service loop, which is woken for them. The operator's
+//! command can wait until an order is carried out and the status shows it.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use ib_mad::types::Guid;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// How long one that gave an order waits until it is taken: a turn of the service loop is much
+/// How long a command waits until its order is taken: a turn of the service loop is much
 /// shorter, even in a large fabric. The order stays.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 

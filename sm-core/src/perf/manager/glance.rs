@@ -20,14 +20,9 @@ impl PerfManager {
     }
 
     pub(super) fn begin_glance(&mut self, now: Instant) {
-        self.take_over_nodes(now);
+        self.begin_reading(now);
         self.is_glance = true;
-        self.sweep_began = Some(now);
-        self.glance_due = self.glance_after(now);
-        self.ports.iter_mut().for_each(|port| port.counts.recent_faults = 0);
         for (index, agent) in (0..).zip(&mut self.agents) {
-            (agent.redirected_now, agent.abandoned, agent.only_speeds) = (false, false, false);
-            agent.in_flight = 0;
             agent.step = match first_step(agent, false) {
                 // New ones are for a sweep.
                 _ if agent.support.is_none() => Step::Done,

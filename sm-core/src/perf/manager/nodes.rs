@@ -41,9 +41,9 @@ impl PerfManager {
         if std::mem::take(&mut self.forgets_inactive) {
             let rows = self.nodes.iter().filter(|node| node.active);
             let rows = rows.map(|node| node.row.clone()).collect();
-            let keeps = !std::mem::replace(&mut self.settings.remove_nodes, true);
+            let removes = std::mem::replace(&mut self.settings.remove_nodes, true);
             self.replace_nodes(now, rows);
-            self.settings.remove_nodes = !keeps;
+            self.settings.remove_nodes = removes;
         }
         if let Some(nodes) = self.new_nodes.take() {
             self.replace_nodes(now, nodes);
