@@ -100,6 +100,31 @@ fn one_that_lacks_the_key_of_its_own_port_is_cut_off() {
     }
 }
 
+/// Regression: a manager that was started while its port had no link knew the port, and became
+/// master of its own node alone once that had another manager's M_Key. It stayed so.
+#[test]
+fn one_whose_own_port_gets_another_key_does_not_become_master() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), keyed(FIRST, 2, 0));
+    bed.bring_up();
+    let host = bed.hosts()[14];
+    let lids = LidTable::parse(&bed.sweeper().lids().render()).0;
+    bed.fabric.link_down(bed.clock.now(), host, 1).unwrap();
+    bed.bring_up();
+    bed.manage(host, keyed(SECOND, 2, 0), lids);
+    bed.run_for(MINUTE);
+    assert_eq!(bed.managers[1].sweeper.sm_state(), SmState::Discovering, "without a link");
+    bed.fabric.link_up(bed.clock.now(), host, 1).unwrap();
+    bed.run_for(MINUTE);
+    assert_eq!(bed.managers[1].sweeper.sm_state(), SmState::Discovering);
+    let reason = bed.managers[1].sweeper.cut_off().unwrap_or_default();
+    assert!(reason.contains("M_Key"), "{reason}");
+
+    let keys = MKeyTable::parse(&bed.sweeper().m_keys().render()).0;
+    let neighbours = Neighbours::parse(&bed.managers[0].sweeper.neighbours().render()).0;
+    bed.managers[1].sweeper.set_m_keys(keys, Arc::new(neighbours));
+    bed.run_until(MINUTE, "standby", |bed| bed.managers[1].standing_by.is_some());
+}
+
 /// A key was set but its answer lost: the port rejects the previous key.
 #[test]
 fn a_lost_answer_to_setting_a_key_locks_no_port() {

@@ -64,6 +64,8 @@ pub(in crate::sweep) struct Discovery {
     on_the_way: HashSet<PortIndex>,
     /// Whether a fatal error was reported.
     is_fatal: bool,
+    /// Whether the SM's own node did not answer, or not usefully.
+    is_own_node_unread: bool,
     /// Ports by which the SM sends that are down.
     own_down: HashSet<PortIndex>,
     /// Whether all of them are, so that nothing can be read.
@@ -184,6 +186,7 @@ impl RequestOwner for Discovery {
         match kind {
             kinds::Discovery::LinkState => self.link_is_up(subnet, request),
             kinds::Discovery::OwnNodeInfo => {
+                self.is_own_node_unread = true;
                 let name = request.kind.name();
                 subnet.error(format_args!("the SM's own node rejected {name}: {status}"));
             }
@@ -225,8 +228,8 @@ impl Discovery {
         let Owner::Discovery(kind) = request.kind.owner() else { return };
         match kind {
             kinds::Discovery::OwnNodeInfo => {
+                self.is_own_node_unread = true;
                 subnet.hint_at_m_key(request);
-                subnet.state.set_own_node_silent(true);
                 let name = request.kind.name();
                 subnet.error(format_args!("{name}: the SM's own node does not answer"));
             }

@@ -38,6 +38,11 @@ impl Discovery {
             subnet.report_own_link_down();
             return End::Abandoned;
         }
+        if self.is_own_node_unread {
+            // What an earlier discovery read of it, if any, says nothing about the fabric now.
+            subnet.state.set_own_node_silent(true);
+            return End::Abandoned;
+        }
         if self.is_secluded(subnet) {
             subnet.report_no_neighbour();
             return End::Abandoned;

@@ -17,6 +17,7 @@ impl Discovery {
         let answerer = match Answerer::parse(data) {
             Ok(answerer) => answerer,
             Err(reason) => {
+                self.is_own_node_unread = true;
                 return subnet.error(format_args!("cannot use the SM's own node: {reason}"));
             }
         };
