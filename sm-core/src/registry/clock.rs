@@ -64,6 +64,14 @@ impl RegistryClock {
     pub fn follow(&mut self, now: HostTime, time: Duration) {
         self.anchor = Stamp { time, host: now };
     }
+
+    /// Continues from `time` if this registry's time is earlier: something was decided at `time`
+    /// after the last stamp was stored.
+    pub fn catch_up(&mut self, now: HostTime, time: Duration) {
+        if self.stamp(now).time < time {
+            self.follow(now, time);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -125,6 +133,17 @@ mod tests {
         let stored = clock.stamp(host(1, 203, 5_103));
         assert_eq!(stored.time.as_secs(), 1_503);
         assert_eq!(restarted(host(1, 210, 9_999), stored), 1_510);
+    }
+
+    #[test]
+    fn time_does_not_stay_behind_what_was_decided_and_never_goes_back() {
+        let stored = RegistryClock::new(host(1, 100, 5_000), None).stamp(host(1, 130, 5_030));
+        let now = host(2, 10, 1_000);
+        let mut clock = RegistryClock::new(now, Some(stored));
+        for (decided_s, expected_s) in [(5_031, 5_031), (5_020, 5_031), (5_033, 5_033)] {
+            clock.catch_up(now, Duration::from_secs(decided_s));
+            assert_eq!(clock.stamp(now).time.as_secs(), expected_s);
+        }
     }
 
     proptest! {

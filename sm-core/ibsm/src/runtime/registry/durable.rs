@@ -269,7 +269,19 @@ impl DurableRegistry {
         // These rows are in no list of changes: everything is published again.
         self.published = None;
         self.members.replace(&stored.plane);
+        self.catch_up_with(&stored.outcomes);
         self.replace_registry(Registry::restore(&stored.plane, stored.outcomes));
+    }
+
+    /// Takes registry time to that of the last of these outcomes, which may be later than the last
+    /// stamp: repeats of these requests are recognized from now on.
+    fn catch_up_with(&mut self, outcomes: &[(OutcomeKey, Outcome)]) {
+        let last_s = outcomes.iter().map(|(_, outcome)| outcome.at_s).max();
+        if let Some(last_s) = last_s {
+            let now = self.host_clock.host();
+            self.clock.catch_up(now, Duration::from_secs(last_s));
+            self.advance(now);
+        }
     }
 
     /// Returns the one before.

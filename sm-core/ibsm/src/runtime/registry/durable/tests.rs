@@ -464,6 +464,34 @@ fn registry_time_continues_over_a_restart_when_the_clock_was_set() {
     }
 }
 
+/// Regression: registry time began at the last stamp, up to a second before the last writes: their
+/// repeats were decided again for that time.
+#[test]
+fn registry_time_does_not_begin_before_what_was_decided_last() {
+    let bed = Bed::new();
+    let mut durable = bed.master();
+    let after = |ms| {
+        let now = Duration::from_secs(NOW_S) + Duration::from_millis(ms);
+        HostTime { boot: 1, since_boot: now, wall: now }
+    };
+    let mut write = |ms, request: Request| {
+        let now_s = durable.advance(after(ms));
+        statuses(&durable.turn(now_s, work([request])))
+    };
+    assert_eq!(write(1_500, forever(1)), [Some(Status::OK)]);
+    assert_eq!(write(2_200, forever(2)), [Some(Status::OK)], "without a stamp");
+    drop(durable);
+    let booted = HostTime { boot: 2, since_boot: Duration::ZERO, wall: Duration::ZERO };
+    bed.publisher.end_session();
+    bed.publisher.begin_session(Guid(1)).unwrap();
+    let mut durable = bed.open_at(booted);
+    let now_s = durable.advance(booted);
+    assert_eq!(now_s, NOW_S + 2);
+    durable.turn(now_s, Work { ports: Some(Arc::new(ports())), ..Work::default() });
+    durable.turn(now_s, work([forever(2)]));
+    assert_eq!(durable.registry_counters().repeated, 1);
+}
+
 /// Regression: the clocks of two managers differed by an hour: a takeover ended leases, or extended
 /// them.
 #[test]
