@@ -83,6 +83,7 @@ impl Reregistration {
         self.spared = replaces_another && self.registry_copy == RegistryCopy::Complete;
         self.awaits_copy = replaces_another && self.registry_copy == RegistryCopy::Pending;
         self.was_master = subnet.election.handover.has_configured;
+        subnet.lapsed.asked.clear();
         self.clear(subnet);
         self.spared
     }

@@ -263,11 +263,12 @@ impl Succession {
         // Not known while it is being read again.
         self.store_has_session |= parts.registry.held().session != NO_SESSION;
         parts.sweeper.set_lapsed_ports(now, &parts.registry.lapsed_ports(), self.shares);
-        let asked = parts.sweeper.take_asked();
+        self.has_session = is_master && parts.feed.session().is_some();
+        // Those of the first sweep wait until the registry takes changes.
+        let asked = if self.has_session { parts.sweeper.take_asked() } else { Vec::new() };
         if !asked.is_empty() {
             parts.registry.ports_asked(asked);
         }
-        self.has_session = is_master && parts.feed.session().is_some();
         if is_master {
             self.reach(now, &mut parts);
             self.follow_as_master(now, &mut parts);
