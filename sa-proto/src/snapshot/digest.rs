@@ -16,6 +16,8 @@ use super::sorted::{Sorted, for_each_table, keyed};
 
 /// Number of buckets of a plane.
 pub const BUCKETS: usize = 1024;
+/// Buckets that are copied together when one of them changes.
+const COPIED: usize = 64;
 
 /// Checksum of both planes, 32 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,7 +70,7 @@ impl Digest {
 
     /// The bucket sums of both planes, fabric first, 16 bytes each.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let sums = self.fabric.buckets.iter().chain(self.registry.buckets.iter());
+        let sums = self.fabric.buckets().chain(self.registry.buckets());
         sums.flat_map(|sum| sum.to_be_bytes()).collect()
     }
 
@@ -82,7 +84,7 @@ impl Digest {
         }
         let differing = |sums: &Sums, held: &[[u8; 16]]| {
             let mut set = PlaneBuckets::default();
-            for (bucket, (sum, held)) in sums.buckets.iter().zip(held).enumerate() {
+            for (bucket, (sum, held)) in sums.buckets().zip(held).enumerate() {
                 if sum.to_be_bytes() != *held {
                     set.insert(bucket);
                 }
@@ -108,21 +110,26 @@ fn row_digest<R: Row>(row: &R) -> u128 {
     xxh3_128_with_seed(&bytes, R::TABLE as u64)
 }
 
-/// One sum per bucket of a plane. Clones share them until one changes.
+/// One sum per bucket of a plane. Clones share those of neighbouring buckets until one changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sums {
-    buckets: Arc<[u128]>,
+    buckets: [Arc<[u128; COPIED]>; BUCKETS / COPIED],
     /// Sum of all buckets.
     total: u128,
 }
 
 impl Default for Sums {
     fn default() -> Self {
-        Self { buckets: vec![0; BUCKETS].into(), total: 0 }
+        let none = Arc::new([0; COPIED]);
+        Self { buckets: std::array::from_fn(|_| none.clone()), total: 0 }
     }
 }
 
 impl Sums {
+    fn buckets(&self) -> impl Iterator<Item = u128> {
+        self.buckets.iter().flat_map(|part| part.iter().copied())
+    }
+
     pub(super) fn add<R: Row>(&mut self, row: &R) {
         self.note(bucket_of::<R>(row.key()), row_digest(row));
     }
@@ -151,7 +158,7 @@ impl Sums {
     }
 
     fn note(&mut self, bucket: usize, difference: u128) {
-        let sum = &mut Arc::make_mut(&mut self.buckets)[bucket];
+        let sum = &mut Arc::make_mut(&mut self.buckets[bucket / COPIED])[bucket % COPIED];
         *sum = sum.wrapping_add(difference);
         self.total = self.total.wrapping_add(difference);
     }
