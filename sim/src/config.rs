@@ -52,6 +52,8 @@ pub struct Config {
     /// Whether hosts of managers lose their links to the fabric and to the network at once. Not
     /// with M_Keys: a manager that starts meanwhile does not know those of its successor.
     pub isolates: bool,
+    /// Whether clients ask at the same times in some episodes, as those of a job that starts do.
+    pub bursts: bool,
     /// A defect that is to be found.
     pub plant: Option<Plant>,
     /// Whether the trace is printed.
@@ -109,6 +111,7 @@ impl Config {
             m_keys: seed % 7 >= 4 && seed % 4 < 2,
             hangs: seed % 9 >= 6,
             isolates: seed % 11 >= 6 && (seed % 7 < 4 || seed % 4 >= 2),
+            bursts: true,
             plant: None,
             prints: false,
         }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use fabric_sim::{Endpoint, Fabric, NodeIndex};
 use ib_mad::transport::Packet;
 use ib_mad::types::{Guid, PortNum};
+use ib_mad::wire::attribute::SmState;
 use ibsm::cli::SaAccess;
 use ibsm::clock::Clock;
 use ibsm::front_door::AnnouncedDoor;
@@ -238,6 +239,11 @@ impl Manager {
     /// Whether it may acknowledge writes.
     pub fn acknowledges(&self) -> bool {
         self.is_publishing() && self.thread.acknowledges(self.clock.now())
+    }
+
+    /// Whether it is master, or takes itself for it.
+    pub fn is_master(&self) -> bool {
+        self.node.sweeper().sm_state() == SmState::Master
     }
 
     /// Internal errors of its registry.

@@ -247,9 +247,10 @@ impl Network {
         self.send_to(now, id, 1, Message::Closed);
     }
 
-    /// The process that sends in this direction of a connection.
-    pub fn sender(&self, id: ConnId, direction: usize) -> Option<Proc> {
-        Some(self.conns.get(&id)?.ends[direction])
+    /// The process that may wait for room to send in this direction of a connection.
+    pub fn waiting_sender(&self, id: ConnId, direction: usize) -> Option<Proc> {
+        let conn = self.conns.get(&id)?;
+        (conn.queues[direction].len() >= WINDOW).then_some(conn.ends[direction])
     }
 
     /// Whether a process may send on a connection.

@@ -37,6 +37,13 @@ impl Timeline {
         self.origin + self.elapsed()
     }
 
+    /// The first multiple of `tick` since time zero that is not before `at`.
+    pub fn tick_from(&self, at: Instant, tick: Duration) -> Instant {
+        let since = at.saturating_duration_since(self.origin).as_nanos();
+        let rest = (since.next_multiple_of(tick.as_nanos().max(1)) - since) as u64;
+        at + Duration::from_nanos(rest)
+    }
+
     /// Advances to `at`; never back.
     pub fn advance_to(&self, at: Instant) {
         let elapsed_ns = at.saturating_duration_since(self.origin).as_nanos() as u64;

@@ -40,11 +40,19 @@ use episode::Episode;
 /// How long the system may take, once faults have stopped, until the subnet is up, all responders
 /// are current and every client is served.
 pub const SETTLE_MAX: Duration = Duration::from_secs(90);
-/// Time between two turns of a process that has nothing new: its deadline may stay in the past.
-const PACE: Duration = Duration::from_micros(20);
-/// Turns of a process in a second, for each node of the fabric, after which it counts as one that
-/// never rests. A sweep takes about 20.
-const TURNS_MAX: usize = 300;
+/// Time that a turn of a process takes: what arrives meanwhile is for the next one.
+const TURN_TIME: Duration = Duration::from_micros(100);
+/// Times at which clients ask, in an episode: multiples of one of these, as those of a job that
+/// starts do; or whenever each wants to.
+const TICKS: [Duration; 4] = [
+    Duration::from_nanos(1),
+    Duration::from_millis(20),
+    Duration::from_millis(100),
+    Duration::from_millis(250),
+];
+/// Turns of a process in a second after which it counts as one that never rests: half of those that
+/// it can have.
+const TURNS_MAX: usize = 5_000;
 /// How long all is watched after that.
 const CALM: Duration = Duration::from_secs(5);
 
@@ -76,8 +84,9 @@ struct Place<P> {
     process: Option<P>,
     is_stopped: bool,
     is_dirty: bool,
-    /// When its next turn is due, as it said last.
+    /// When its next turn is due, as it said last, and when the last one ends.
     due: Option<Instant>,
+    free_from: Option<Instant>,
     starts: u64,
     /// The session that it published in last.
     session: Option<Session>,
@@ -99,6 +108,7 @@ impl<P> Place<P> {
             is_stopped: false,
             is_dirty: false,
             due: None,
+            free_from: None,
             starts: 0,
             session: None,
             saved_epoch: 0,
@@ -109,24 +119,27 @@ impl<P> Place<P> {
     }
 
     fn wants_turn(&self, now: Instant) -> bool {
-        self.process.is_some()
-            && !self.is_stopped
-            && (self.is_dirty || self.due.is_some_and(|due| due <= now))
+        self.next(now).is_some_and(|due| due <= now)
     }
 
-    /// Counts a turn; returns whether there were so many in the last second that the process never
+    /// Begins a turn; returns whether there were so many in the last second that the process never
     /// comes to rest.
-    fn count_turn(&mut self, now: Instant, nodes: usize) -> bool {
+    fn begin_turn(&mut self, now: Instant) -> bool {
+        self.is_dirty = false;
+        self.free_from = Some(now + TURN_TIME);
         let (since, count) = &mut self.turns;
         if since.is_none_or(|since| now >= since + Duration::from_secs(1)) {
             (*since, *count) = (Some(now), 0);
         }
         *count += 1;
-        *count > TURNS_MAX * nodes
+        *count > TURNS_MAX
     }
 
-    fn next(&self) -> Option<Instant> {
-        self.due.filter(|_| self.process.is_some() && !self.is_stopped)
+    /// When it has its next turn.
+    fn next(&self, now: Instant) -> Option<Instant> {
+        let due = if self.is_dirty { Some(now) } else { self.due };
+        let due = due.filter(|_| self.process.is_some() && !self.is_stopped)?;
+        Some(self.free_from.map_or(due, |from| from.max(due)))
     }
 }
 
@@ -170,8 +183,9 @@ pub struct World {
     /// What happened.
     pub trace: Trace,
     deliveries: Vec<Delivery>,
-    /// Whether clients make up requests.
+    /// Whether clients make up requests, and at multiples of which time.
     invents: bool,
+    tick: Duration,
     /// Since when everything is current, and nothing fails that could change that.
     calm_since: Option<Instant>,
     /// When to look next whether that is so again.
@@ -346,6 +360,7 @@ impl World {
             trace: Trace::new(config.prints),
             deliveries: Vec::new(),
             invents: true,
+            tick: TICKS[0],
             calm_since: None,
             calm_due: now,
             sources: BTreeMap::new(),
@@ -464,8 +479,8 @@ impl World {
     fn step(&mut self, end: Instant) -> Result<(), Violation> {
         let now = self.now();
         let due = [self.agenda.peek().map(|entry| entry.at), self.fabric.poll_timeout(now)];
-        let managers = self.managers.iter().filter_map(Place::next);
-        let responders = self.responders.iter().filter_map(Place::next);
+        let managers = self.managers.iter().filter_map(|place| place.next(now));
+        let responders = self.responders.iter().filter_map(|place| place.next(now));
         let due = due.into_iter().flatten().chain(managers).chain(responders).min();
         self.timeline.advance_to(due.unwrap_or(end).min(end));
         let now = self.now();

@@ -10,7 +10,7 @@ use ib_mad::wire::attribute::PortState;
 use ibsm::node::SuccessionCounters;
 use sa_proto::snapshot::RegistryVersion;
 
-use super::{CALM, Event, Place, SETTLE_MAX, Summary, World};
+use super::{CALM, Event, Place, SETTLE_MAX, Summary, TICKS, World};
 use crate::client::{ALIAS_INDEX, Client};
 use crate::faults::Fault;
 use crate::manager::Manager;
@@ -42,6 +42,9 @@ pub(super) struct Episode {
     /// Whether a manager's process ended: the next one asks clients if it cannot tell whether
     /// another manager was master meanwhile.
     pub(super) manager_ended: bool,
+    /// Whether two managers were master at once. Each sets at ports that it has the SA, of which
+    /// clients are notified by a request to register again.
+    pub(super) had_two_masters: bool,
     /// Whether it has begun: the first settling, before which all clients are asked, is over.
     pub(super) has_begun: bool,
 }
@@ -65,6 +68,9 @@ impl World {
         for episode in 0..self.config.episodes {
             self.note(format_args!("episode {episode}: faults begin"));
             self.invents = true;
+            if self.config.bursts {
+                self.tick = TICKS[self.random.below(TICKS.len())];
+            }
             let length = self.random.between(Duration::from_secs(3), Duration::from_secs(25));
             let end = self.now() + length;
             let is_single = self.config.single_faults && self.random.one_in(3);
@@ -351,6 +357,7 @@ impl World {
             || self.was_split
             || self.episode.disk_failed
             || self.episode.manager_ended
+            || self.episode.had_two_masters
         {
             return Ok(());
         }

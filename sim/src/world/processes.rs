@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ib_mad::wire::attribute::PortState;
 
-use super::{Event, PACE, Place, SETTLE_MAX, World};
+use super::{Event, Place, SETTLE_MAX, World};
 use crate::client::Client;
 use crate::config::Plant;
 use crate::faults::{Fault, uplinks};
@@ -29,8 +29,7 @@ impl World {
     pub(super) fn turn_manager(&mut self, index: usize) -> Result<(), Violation> {
         self.turns += 1;
         let place = &mut self.managers[index];
-        place.is_dirty = false;
-        if place.count_turn(self.timeline.now(), self.fabric.nodes().count()) {
+        if place.begin_turn(self.timeline.now()) {
             let due = place.process.as_mut().map(Manager::due_parts);
             return Err(Violation(format!("manager {index} does not rest: {due:?} is due")));
         }
@@ -61,7 +60,7 @@ impl World {
             self.schedule(self.now() + time, Event::Resume(process));
             return Ok(());
         }
-        place.due = manager.due().map(|due| due.max(self.timeline.now() + PACE));
+        place.due = manager.due();
         if self.program.asked() == Some(index) {
             self.poll_program();
         }
@@ -100,6 +99,7 @@ impl World {
                 && !place.is_stopped
                 && place.process.as_ref().is_some_and(Manager::acknowledges)
         };
+        self.episode.had_two_masters |= self.has_two_masters();
         let mut others = self.managers.iter().enumerate();
         if acknowledges && others.any(|(at, place)| is_other(at, place)) {
             self.note_rival(index)?;
@@ -123,6 +123,12 @@ impl World {
             None if begins => self.check_begin(index),
             _ => Ok(()),
         }
+    }
+
+    fn has_two_masters(&self) -> bool {
+        let works = |place: &&Place<Manager>| !place.is_stopped;
+        let running = self.managers.iter().filter(works).filter_map(|at| at.process.as_ref());
+        running.filter(|manager| manager.is_master() && !manager.hangs()).nth(1).is_some()
     }
 
     /// A manager has begun a session, or takes writes in it.
@@ -167,13 +173,12 @@ impl World {
     pub(super) fn turn_responder(&mut self, index: usize) -> Result<(), Violation> {
         self.turns += 1;
         let place = &mut self.responders[index];
-        place.is_dirty = false;
-        if place.count_turn(self.timeline.now(), self.fabric.nodes().count()) {
+        if place.begin_turn(self.timeline.now()) {
             return Err(Violation(format!("responder {index} does not rest")));
         }
         let Some(responder) = &mut place.process else { return Ok(()) };
         responder.turn(&mut Around { fabric: &mut self.fabric, net: &mut self.net })?;
-        place.due = responder.due().map(|due| due.max(self.timeline.now() + PACE));
+        place.due = responder.due();
         for (tid, epoch) in std::mem::take(&mut responder.answers) {
             self.sources.insert(tid, (index, place.starts, epoch));
         }

@@ -24,7 +24,7 @@ impl World {
     pub(super) fn handle_net(&mut self, event: NetEvent) {
         let at = self.elapsed();
         let sender = match &event {
-            NetEvent::Message(id, direction) => self.net.sender(*id, *direction),
+            NetEvent::Message(id, direction) => self.net.waiting_sender(*id, *direction),
             _ => None,
         };
         let (managers, responders) = (&self.managers, &self.responders);
@@ -212,7 +212,7 @@ impl World {
         let pause =
             Duration::from_secs_f64(self.clients.len() as f64 / f64::from(self.config.rate.max(1)));
         let next = self.random.between(pause / 2, pause * 3 / 2);
-        self.schedule(now + next, Event::Ask(index));
+        self.schedule(self.timeline.tick_from(now + next, self.tick), Event::Ask(index));
         if self.config.rate == 0 {
             return;
         }

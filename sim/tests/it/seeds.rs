@@ -31,6 +31,7 @@ fn before(config: Config) -> Config {
         m_keys: false,
         hangs: false,
         isolates: false,
+        bursts: false,
         ..config
     }
 }
@@ -197,5 +198,26 @@ fn seed_1095_a_leaf_returns_before_its_manager() {
 /// died: it concluded that all writes had waited for it.
 #[test]
 fn seed_52_a_standby_is_isolated_while_its_master_goes_on_and_dies() {
-    run(Config { episodes: 12, isolates: true, hangs: false, ..Config::small(52) });
+    run(Config { episodes: 12, isolates: true, hangs: false, bursts: false, ..Config::small(52) });
+}
+
+/// A manager started while its port had no link. When the link was back its node had the M_Key of
+/// the other manager, and it became master of that node alone.
+#[test]
+fn seed_188_a_manager_starts_without_a_link() {
+    run(Config { episodes: 1, ..Config::small(188) });
+}
+
+/// The time of the registry began at the last stamp in etcd, before the last writes: they were
+/// decided again when clients repeated them.
+#[test]
+fn seed_1145_writes_are_repeated_at_the_next_master() {
+    run(Config { episodes: 6, etcd: true, ..Config::small(1145) });
+}
+
+/// A port lost its registrations, and was asked to register again before the session began: that
+/// was forgotten, and it was asked once more after the next takeover.
+#[test]
+fn seed_1151_a_port_returns_as_its_manager_starts() {
+    run(Config { episodes: 6, ..Config::small(1151) });
 }
