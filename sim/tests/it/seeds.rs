@@ -221,3 +221,11 @@ fn seed_1145_writes_are_repeated_at_the_next_master() {
 fn seed_1151_a_port_returns_as_its_manager_starts() {
     run(Config { episodes: 6, ..Config::small(1151) });
 }
+
+/// The host of a master lost both its networks. Its successor acknowledged writes, and stood by
+/// when it returned; it went on in its session, with the registry that it had had before, until
+/// responders refused that.
+#[test]
+fn seed_5146_a_master_returns_and_its_successor_stands_by() {
+    run(Config { episodes: 2, ..Config::small(5146) });
+}

@@ -49,6 +49,8 @@ pub(super) struct Doubt {
     last: Option<Instant>,
     /// Session of another master that no election found: it manages another fabric.
     elsewhere: Session,
+    /// The highest one of these since this SM is master.
+    elsewhere_max: Session,
     /// Whether the responders' session was a cause already.
     rival_known: bool,
     /// Until when one that was elected is expected to publish.
@@ -109,11 +111,18 @@ impl Doubt {
     pub(super) fn settle(&mut self, other: Option<Session>) {
         (self.cause, self.expected_until) = (None, None);
         self.elsewhere = other.unwrap_or(NO_SESSION);
+        self.elsewhere_max = self.elsewhere_max.max(self.elsewhere);
+    }
+
+    /// Whether a session, or a later one, was that of the master of another fabric.
+    pub(super) fn was_elsewhere(&self, other: Session) -> bool {
+        other <= self.elsewhere_max
     }
 
     /// This SM is not master.
     pub(super) fn clear(&mut self) {
         (self.cause, self.elsewhere, self.rival_known) = (None, NO_SESSION, false);
+        self.elsewhere_max = NO_SESSION;
         self.expected_until = None;
     }
 }

@@ -355,7 +355,17 @@ impl Succession {
         // One that stands by again publishes nothing.
         let is_expecting = self.doubt.is_expecting(now, known, self.followed.connected())
             && !(sweeper.is_doubt_settled() && sweeper.found_standby(self.followed.elected));
-        if self.doubt.is_raised() && sweeper.is_doubt_settled() && !is_expecting {
+        let is_settled = self.doubt.is_raised() && sweeper.is_doubt_settled() && !is_expecting;
+        if is_settled && let Some(successor) = self.successor(session, sweeper) {
+            warn!(
+                "another subnet manager was master meanwhile, in session {successor}, and is no \
+                 longer: taking over from it"
+            );
+            self.doubt.clear();
+            self.takeover.reset();
+            return sweeper.take_over_again(now);
+        }
+        if is_settled {
             info!(
                 "no other subnet manager is master: registrations are acknowledged again; one may \
                  have overwritten settings: starting a full sweep"
@@ -385,6 +395,15 @@ impl Succession {
             }
         }
         self.wake(self.handover.poll_timeout(now));
+    }
+
+    /// The session of a manager that replaced this SM, and has stood by or died since: what it
+    /// acknowledged is in its registry only. One that is still master manages another fabric.
+    fn successor(&self, session: Session, sweeper: &Sweeper) -> Option<Session> {
+        let other = self.followed.publishing();
+        let has_ended = self.followed.connected().is_none() || sweeper.found_standby(other.sm_guid);
+        (self.follows && other > session && has_ended && !self.doubt.was_elsewhere(other))
+            .then_some(other)
     }
 
     /// Whether the followed master handed over to this SM: it does so once it acknowledges nothing
