@@ -479,7 +479,8 @@ fn registry_time_does_not_begin_before_what_was_decided_last() {
         statuses(&durable.turn(now_s, work([request])))
     };
     assert_eq!(write(1_500, forever(1)), [Some(Status::OK)]);
-    assert_eq!(write(2_200, forever(2)), [Some(Status::OK)], "without a stamp");
+    let last = forever(2);
+    assert_eq!(write(2_200, last.clone()), [Some(Status::OK)], "without a stamp");
     drop(durable);
     let booted = HostTime { boot: 2, since_boot: Duration::ZERO, wall: Duration::ZERO };
     bed.publisher.end_session();
@@ -488,7 +489,7 @@ fn registry_time_does_not_begin_before_what_was_decided_last() {
     let now_s = durable.advance(booted);
     assert_eq!(now_s, NOW_S + 2);
     durable.turn(now_s, Work { ports: Some(Arc::new(ports())), ..Work::default() });
-    durable.turn(now_s, work([forever(2)]));
+    durable.turn(now_s, work([last]));
     assert_eq!(durable.registry_counters().repeated, 1);
 }
 
