@@ -172,13 +172,15 @@ impl Network {
         let network = self.clone();
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                let from = network.member_at(&client);
+                // The kernel's table of sockets may skip one while others come and go. A connection
+                // that could not be cut is closed: the member connects again.
+                let Some(from) = network.member_at(&client) else { continue };
                 let Ok(server) = TcpStream::connect(peer) else { continue };
                 for (source, target) in [(&client, &server), (&server, &client)] {
                     let (source, target) = (source.try_clone(), target.try_clone());
                     let (Ok(source), Ok(target)) = (source, target) else { continue };
                     let network = network.clone();
-                    thread::spawn(move || network.pass(source, target, [Some(at), from]));
+                    thread::spawn(move || network.pass(source, target, [at, from]));
                 }
             }
         });
@@ -203,10 +205,10 @@ impl Network {
         })
     }
 
-    fn pass(&self, mut from: TcpStream, mut to: TcpStream, members: [Option<usize>; 2]) {
+    fn pass(&self, mut from: TcpStream, mut to: TcpStream, members: [usize; 2]) {
         let mut buffer = vec![0; 1 << 16];
         while let Ok(len @ 1..) = from.read(&mut buffer) {
-            while members.iter().flatten().any(|&at| self.is_cut[at].load(Relaxed)) {
+            while members.iter().any(|&at| self.is_cut[at].load(Relaxed)) {
                 thread::sleep(Duration::from_millis(20));
             }
             if to.write_all(&buffer[..len]).is_err() {
