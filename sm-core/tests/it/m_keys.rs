@@ -19,6 +19,7 @@ use sm_core::sweep::Phase;
 const MINUTE: Duration = Duration::from_secs(60);
 const FIRST: u64 = 0x5eaf;
 const SECOND: u64 = 0xbead;
+const THIRD: u64 = 0xdeed;
 
 fn keyed(m_key: u64, level: u8, lease: u16) -> Settings {
     let (m_key_protection_level, m_key_lease_period) = (level, lease);
@@ -260,6 +261,21 @@ fn a_key_that_was_replaced_opens_ports_that_have_it_again() {
     }
 }
 
+/// Regression: a port that had got the M_Key of a master just before that died or handed over, so
+/// that no file had it, was unreachable for its successor.
+#[test]
+fn the_key_at_the_own_port_opens_ports_whose_key_is_not_known() {
+    for level in [1, 2, 3] {
+        let (mut bed, mut keys, neighbours) = left_behind(level, 0);
+        let [outdated, unknown] = [7, 8].map(|at| bed.hosts()[at]);
+        keys.set(bed.fabric.port(outdated, 1).unwrap().guid, SECOND);
+        keys.forget(bed.fabric.port(unknown, 1).unwrap().guid);
+        succeed(&mut bed, 0);
+        bed.managers[0].sweeper.set_m_keys(keys, neighbours);
+        await_all(&mut bed, MINUTE);
+    }
+}
+
 #[test]
 fn an_expired_lease_opens_ports_with_unknown_keys() {
     for level in [1, 2, 3] {
@@ -277,11 +293,16 @@ fn an_expired_lease_opens_ports_with_unknown_keys() {
 #[test]
 fn a_port_that_cannot_be_opened_is_reported_by_guid() {
     let (mut bed, keys, neighbours) = left_behind(1, 0);
-    let closed = bed.hosts()[7];
+    let [home, closed] = [0, 7].map(|at| bed.hosts()[at]);
     let guid = bed.fabric.port(closed, 1).unwrap().guid;
-    let mut known = keys;
+    // All others have the M_Key of another manager since.
+    bed.fabric.link_down(bed.clock.now(), closed, 1).unwrap();
+    bed.manage(home, keyed(THIRD, 1, 0), LidTable::default());
+    bed.managers[0].sweeper.set_m_keys(keys, neighbours.clone());
+    bed.bring_up();
+    let mut known = MKeyTable::parse(&bed.crash_manager().sweeper.m_keys().render()).0;
     known.forget(guid);
-    let home = bed.hosts()[0];
+    bed.fabric.link_up(bed.clock.now(), closed, 1).unwrap();
     bed.manage(home, keyed(SECOND, 2, 0), LidTable::default());
     bed.managers[0].sweeper.set_m_keys(known, neighbours);
     let report = bed.bring_up();

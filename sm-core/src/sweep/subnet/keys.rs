@@ -10,7 +10,8 @@
 //! and the answer was lost. If it differs from the configured one, a request without an answer is
 //! repeated with the other of the two, and then with the one that the port had before: a master
 //! that was replaced while it had no link sets its own M_Key at ports that it reaches until it
-//! finds its successor. An answer proves the M_Key right, except at level 1, where a PortInfo that
+//! finds its successor. Last comes the M_Key that another manager set at the SM's own port: it also
+//! set that at ports whose M_Keys it had not passed on before it died. An answer proves the M_Key right, except at level 1, where a PortInfo that
 //! hides its M_Key proves it wrong.
 
 use ib_mad::types::{Guid, Lid, PortNum};
@@ -20,6 +21,7 @@ use ib_mad::wire::smp::Smp;
 use tracing::debug;
 
 use super::Subnet;
+use super::m_keys::MKeys;
 use crate::fabric::PortIndex;
 use crate::smp::{Destination, Kind, Request};
 
@@ -59,17 +61,32 @@ impl Subnet {
         self.m_keys.known.get(self.m_keys.own_port).unwrap_or(self.settings.m_key)
     }
 
+    /// The M_Key that another manager set last at our own port.
+    fn m_key_of_other_manager(&self) -> Option<u64> {
+        let MKeys { known, replaced, own_port, .. } = &self.m_keys;
+        let of_own_port = [known.get(*own_port), replaced.get(*own_port)];
+        of_own_port.into_iter().flatten().find(|key| *key != 0 && *key != self.settings.m_key)
+    }
+
     /// The M_Key of the target of a request, as far as it is known.
     pub(in crate::sweep) fn m_key_of(&self, request: Request, last: Option<u64>) -> u64 {
         let configured = self.settings.m_key;
-        let (holder, Some(known)) = self.m_keys_for(request) else { return configured };
-        let replaced = self.m_keys.replaced.get(holder).unwrap_or(configured);
-        let keys = [known, configured, replaced];
-        match last.and_then(|last| keys.iter().rposition(|key| *key == last)) {
-            Some(at) => keys[(at + 1) % keys.len()],
-            None if self.m_keys.doubted.contains(&holder) => configured,
-            None => known,
+        let (holder, known) = self.m_keys_for(request);
+        let known = known.unwrap_or(configured);
+        let first = if self.m_keys.doubted.contains(&holder) { configured } else { known };
+        let Some(last) = last else { return first };
+        let is_searched =
+            self.settings.m_key_lookup && request.kind.attribute_id() != AttributeId::SM_INFO;
+        let of_other = self.m_key_of_other_manager().filter(|_| is_searched);
+        let earlier = [self.m_keys.replaced.get(holder), of_other];
+        let mut keys = vec![known];
+        for key in [Some(configured)].into_iter().chain(earlier).flatten() {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
         }
+        let at = keys.iter().position(|key| *key == last);
+        at.map_or(first, |at| keys[(at + 1) % keys.len()])
     }
 
     /// Handles an answer to a request that showed this M_Key in its last attempt. At level 1 every
