@@ -55,6 +55,8 @@ pub trait RegistryLink {
     fn imported(&self) -> ImportedRegistry;
     /// The registry on disk.
     fn held(&self) -> RegistryVersion;
+    /// When it began to decide and store what it has not ended; `None` while there is no work.
+    fn busy_since(&self) -> Option<Instant>;
     /// Whether it was read since this process started.
     fn was_read(&self) -> bool;
     /// Ports that have lost registrations because they left the fabric, in that registry or a later

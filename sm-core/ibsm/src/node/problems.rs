@@ -2,7 +2,7 @@
 //! the published fabric and the responders' reports show are found by `observe`.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ib_mad::types::Guid;
 use ib_mad::wire::attribute::{PortErrorDetails, SmNotice, SmState, TrapNumber};
@@ -23,6 +23,8 @@ const FOREIGN_MAX: usize = 8;
 /// What to do if the SM's own port has another M_Key.
 const M_KEY_REMEDY: &str =
     "set m_key to the key of the port, or add it to guid2mkey in the state directory";
+/// How long a step of the registry's thread may take.
+const REGISTRY_PATIENCE: Duration = Duration::from_secs(10);
 /// Ports with virtual ports that are not set up that are listed.
 const VIRTUAL_PORTS_MAX: usize = 256;
 /// Largest number of duplicate GUIDs remembered.
@@ -95,7 +97,7 @@ impl Node {
     }
 
     /// Problems that the status lists as warnings.
-    pub(super) fn warnings(&self) -> Vec<Condition> {
+    pub(super) fn warnings(&self, now: Instant) -> Vec<Condition> {
         let subnet = |kind, text: String| Condition::new(kind, Subject::subnet(), text);
         let mut found = Vec::new();
         for (file, text) in self.site.refused().warnings() {
@@ -109,6 +111,12 @@ impl Node {
         found.extend(unread.map(|text| subnet(Kind::SaPortUnread, text)));
         let refused = self.publication.session().warning();
         found.extend(refused.map(|text| subnet(Kind::SessionRefused, text)));
+        let busy_since = self.registry.link().busy_since();
+        if busy_since.is_some_and(|since| now > since + REGISTRY_PATIENCE) {
+            let text = "registrations are not acknowledged: the registry's thread has been busy \
+                        for 10 s or more, most likely with a write to the disk of --state-dir";
+            found.push(subnet(Kind::RegistryHangs, text.to_owned()));
+        }
         found.extend(
             self.files.warnings().map(|(file, text)| {
                 Condition::new(Kind::StateFileBehind, Subject::named(file), text)

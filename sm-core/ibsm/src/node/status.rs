@@ -247,7 +247,7 @@ impl Node {
         let (quiet_sweeps, quiet_sweep_ms) = sweeps.quiet;
         let fabric = self.sweeper.fabric();
         let sm_port = fabric.sm_port().map(|sm_port| fabric.port(sm_port));
-        let mut conditions = self.warnings();
+        let mut conditions = self.warnings(now);
         let warnings = conditions.iter().map(Condition::text);
         // As problems, these responders are listed one by one.
         let warnings = warnings.chain(self.elsewhere()).collect();

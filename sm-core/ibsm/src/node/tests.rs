@@ -761,3 +761,18 @@ fn the_status_warns_of_what_files_and_programs_disagree_about() {
     bed.run_for(Duration::from_secs(5));
     assert!(limited(&bed), "{:?}", bed.status.warnings);
 }
+
+/// Regression: registrations were not acknowledged, and no warning said why.
+#[test]
+fn a_registry_whose_disk_does_not_answer_is_a_problem() {
+    let mut bed = Bed::new(settings(), Files::new(), false);
+    bed.bring_up();
+    let began = bed.clock.now();
+    bed.registry.lock().busy_since = Some(began);
+    bed.run_for(Duration::from_secs(7));
+    assert!(conditions(&mut bed, Kind::RegistryHangs).is_empty());
+    bed.run_for(Duration::from_secs(1));
+    assert_eq!(conditions(&mut bed, Kind::RegistryHangs).len(), 1);
+    bed.registry.lock().busy_since = None;
+    assert!(conditions(&mut bed, Kind::RegistryHangs).is_empty());
+}

@@ -116,6 +116,7 @@ pub(super) struct Registered {
     sessions: u64,
     pub(super) open: bool,
     pub(super) held: RegistryVersion,
+    pub(super) busy_since: Option<Instant>,
     pub(super) was_read: bool,
     pub(super) lapsed_ports: Arc<BTreeSet<Guid>>,
     pub(super) asked: Vec<Guid>,
@@ -154,6 +155,10 @@ impl RegistryLink for TestRegistry {
 
     fn held(&self) -> RegistryVersion {
         self.lock().held
+    }
+
+    fn busy_since(&self) -> Option<Instant> {
+        self.lock().busy_since
     }
 
     fn was_read(&self) -> bool {

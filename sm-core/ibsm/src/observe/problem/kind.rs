@@ -116,6 +116,9 @@ kinds! {
     /// The registry could not commit to its file.
     RegistryCannotCommit, "registry_cannot_commit", Critical, 0,
         "make room on the disk of --state-dir, and see the log";
+    /// The registry's thread does not end what it does.
+    RegistryHangs, "registry_hangs", Critical, 0,
+        "look at the disk of --state-dir; if it does not recover, stop ibsm: a standby takes over";
     /// With `--follow-sync`, registrations are acknowledged without a copy.
     NoFollower, "no_follower", Warning, 10,
         "start the standby, or repair its disk or network";

@@ -283,6 +283,11 @@ impl RegistryHandle {
         *self.shared.held()
     }
 
+    /// When the thread began what it has not ended; `None` while it waits for work.
+    pub(super) fn busy_since(&self) -> Option<Instant> {
+        *self.shared.step_began()
+    }
+
     /// Whether the registry was read since this process started.
     pub(super) fn was_read(&self) -> bool {
         self.shared.was_read.load(Acquire)

@@ -155,6 +155,8 @@ pub(super) struct Shared {
     /// Epoch of the session in which a registry was published that lacks nothing which any manager
     /// has acknowledged; 0 if in none. It may be a past one.
     pub(super) certain: AtomicU64,
+    /// When the step began that the thread is in.
+    pub(super) step_began: Mutex<Option<Instant>>,
     /// Turns of the service loop, which show that it does not hang.
     pub(super) turns: AtomicU64,
     /// Whether writes are accepted: there is a session.
@@ -213,6 +215,7 @@ impl Shared {
             arrived: Condvar::new(),
             published: AtomicU64::new(0),
             certain: AtomicU64::new(0),
+            step_began: Mutex::default(),
             turns: AtomicU64::new(0),
             open: watch::Sender::new(false),
             sealed: AtomicBool::new(false),
@@ -263,6 +266,10 @@ impl Shared {
 
     pub(super) fn imported(&self) -> MutexGuard<'_, ImportedRegistry> {
         self.imported.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn step_began(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.step_began.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn held(&self) -> MutexGuard<'_, RegistryVersion> {

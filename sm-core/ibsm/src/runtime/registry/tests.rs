@@ -112,6 +112,20 @@ fn give(desk: &PartitionDesk, order: PartitionOrder) -> Result<GrantedAt, OrderF
 }
 
 #[test]
+fn a_step_that_does_not_end_is_seen() {
+    let directory = tempfile::tempdir().unwrap();
+    let (handle, _publisher) = handle(&directory);
+    await_that("it waits for work", || handle.busy_since().is_none());
+    // The thread needs them at the end of each step.
+    let held = handle.shared.decisions.lock().unwrap();
+    let began = Instant::now();
+    handle.session_begun();
+    await_that("it is busy", || handle.busy_since().is_some_and(|since| since >= began));
+    drop(held);
+    await_that("it has ended", || handle.busy_since().is_none());
+}
+
+#[test]
 fn an_order_of_a_program_is_published_when_it_is_answered_and_there_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let (handle, publisher, ..) = master(&directory);

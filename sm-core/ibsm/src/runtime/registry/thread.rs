@@ -170,7 +170,11 @@ impl RegistryThread {
     pub(super) fn run(mut self) {
         loop {
             self.wait();
-            match self.step(self.clock.now()) {
+            let now = self.clock.now();
+            *self.shared.step_began() = Some(now);
+            let next = self.step(now);
+            *self.shared.step_began() = None;
+            match next {
                 Next::Step => {}
                 Next::Gather(time) => std::thread::sleep(time),
                 Next::Stop => return,

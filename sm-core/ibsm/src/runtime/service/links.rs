@@ -81,6 +81,10 @@ impl RegistryLink for RegistryHandle {
         self.held()
     }
 
+    fn busy_since(&self) -> Option<Instant> {
+        self.busy_since()
+    }
+
     fn was_read(&self) -> bool {
         self.was_read()
     }
