@@ -434,6 +434,7 @@ impl Manager {
             self.act(now, action);
         }
         self.progress.state_stored(self.node.stored_state());
+        self.progress.set_ended(self.node.ended());
         self.progress.set_sealed(self.node.sealed());
         Some(busy | self.node.has_events())
     }

@@ -327,6 +327,11 @@ impl Node {
         self.succession.sealed()
     }
 
+    /// The version published last if this SM was master and is not; else [`Version::NONE`].
+    pub fn ended(&self) -> Version {
+        self.succession.ended()
+    }
+
     /// The result of [`Action::ReadFiles`].
     pub fn handle_files(&mut self, now: Instant, files: FilesRead) {
         self.site.handle_policy(files.policy, &files.reading, &files.time, &mut self.sweeper);

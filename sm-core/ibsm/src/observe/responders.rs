@@ -134,6 +134,8 @@ pub struct Follower {
     pub sm_guid: Guid,
     /// The version that it has stored; `None` before its first report.
     pub stored: Option<RegistryVersion>,
+    /// The last time at which it had stored everything published until then; `None` if never.
+    pub stored_at: Option<Instant>,
     /// The state besides the registry that it has stored; `None` if it takes none.
     pub state: Option<StateVersion>,
     /// Whether it is in step: it has stored everything published until recently.
@@ -185,6 +187,7 @@ impl Responder {
                 in_step: false,
                 since,
                 awaited: false,
+                stored_at: None,
                 sealed: None,
             }),
             files_differ: None,
@@ -297,6 +300,13 @@ impl Responders {
     /// The current list, ascending by identity.
     pub fn load(&self) -> Guard<Arc<Vec<Responder>>> {
         self.list.load()
+    }
+
+    /// The subnet manager at this port, if it follows the registry.
+    pub fn follower(&self, guid: Guid) -> Option<Follower> {
+        let list = self.load();
+        let mut followers = list.iter().filter_map(|entry| entry.follower);
+        followers.find(|follower| follower.sm_guid == guid)
     }
 
     /// Adds a responder, replacing its earlier connection; returns `false` if there are too many,

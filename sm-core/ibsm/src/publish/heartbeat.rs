@@ -116,6 +116,11 @@ impl Heartbeats {
         }
     }
 
+    /// The last time at which the follower had stored everything published until then.
+    pub(super) fn current_at(&self) -> Option<Instant> {
+        self.current_at
+    }
+
     /// Whether the follower is in step: it has stored everything published until recently.
     pub(super) fn is_in_step(&self, now: Instant) -> bool {
         self.current_at.is_some_and(|at| now <= at + LEASE)

@@ -417,7 +417,7 @@ impl Subscription {
         self.shared.responders.update(self.connection, |entry| {
             let Some(follower) = &mut entry.follower else { return };
             change(follower);
-            follower.awaited = awaited;
+            (follower.awaited, follower.stored_at) = (awaited, heartbeats.current_at());
             if follower.in_step != in_step {
                 (follower.in_step, follower.since) = (in_step, now);
             }

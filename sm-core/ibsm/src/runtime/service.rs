@@ -287,6 +287,7 @@ impl Service {
             self.publisher.orders_done();
         }
         self.followed.state_stored(self.node.stored_state());
+        self.followed.set_ended(self.node.ended());
         self.followed.set_sealed(self.node.sealed());
         busy |= self.node.has_events();
         let end = self.node.poll_end();

@@ -1,8 +1,10 @@
 //! Whether another subnet manager may have become master unnoticed.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use ib_mad::types::Guid;
 use sa_proto::snapshot::Session;
 
 use super::NO_SESSION;
@@ -20,6 +22,9 @@ pub(super) enum Cause {
     Handover,
     /// Nothing arrived from the fabric for this long.
     Unreached(Duration),
+    /// The SM's own node does not answer, or has an M_Key that is not known: another manager may
+    /// have set it.
+    OwnNode,
     /// Another manager asked what is held, as one does that was elected.
     Elected,
 }
@@ -32,6 +37,9 @@ impl fmt::Display for Cause {
             }
             Self::Unreached(time) => {
                 write!(f, "nothing was received from the fabric for {:.1} s", time.as_secs_f32())
+            }
+            Self::OwnNode => {
+                write!(f, "the SM's own node does not answer, or has an unknown M_Key")
             }
             Self::Session(session) => write!(f, "another manager publishes in session {session}"),
             Self::Rival => write!(f, "responders follow another manager"),
@@ -55,6 +63,9 @@ pub(super) struct Doubt {
     rival_known: bool,
     /// Until when one that was elected is expected to publish.
     expected_until: Option<Instant>,
+    /// Managers that followed our registry when they may have replaced this one, and when that was
+    /// possible last.
+    isolated: Option<(BTreeSet<Guid>, Instant)>,
 }
 
 impl Doubt {
@@ -103,13 +114,34 @@ impl Doubt {
         self.expected_until.is_some_and(|until| now < until) && !is_published
     }
 
+    /// One of the managers that follow our registry may have been elected until now without this
+    /// SM hearing of it.
+    pub(super) fn note_isolated(&mut self, now: Instant, followers: impl Iterator<Item = Guid>) {
+        let (all, last) = self.isolated.get_or_insert((BTreeSet::new(), now));
+        all.extend(followers);
+        *last = now;
+    }
+
+    /// A manager that followed our registry then, and has not proven since that it still does.
+    /// `heard`: when what it has stored was published last. One that does not answer is awaited
+    /// until `limit` has passed.
+    pub(super) fn awaited_follower(
+        &self,
+        now: Instant,
+        limit: Duration,
+        heard: impl Fn(Guid) -> Option<Instant>,
+    ) -> Option<Guid> {
+        let (followers, last) = self.isolated.as_ref().filter(|(_, last)| now < *last + limit)?;
+        followers.iter().copied().find(|&guid| heard(guid).is_none_or(|at| at <= *last))
+    }
+
     pub(super) fn is_raised(&self) -> bool {
         self.cause.is_some()
     }
 
     /// An election found no other master; `other` is the session of one whose feed is open.
     pub(super) fn settle(&mut self, other: Option<Session>) {
-        (self.cause, self.expected_until) = (None, None);
+        (self.cause, self.expected_until, self.isolated) = (None, None, None);
         self.elsewhere = other.unwrap_or(NO_SESSION);
         self.elsewhere_max = self.elsewhere_max.max(self.elsewhere);
     }
@@ -123,6 +155,6 @@ impl Doubt {
     pub(super) fn clear(&mut self) {
         (self.cause, self.elsewhere, self.rival_known) = (None, NO_SESSION, false);
         self.elsewhere_max = NO_SESSION;
-        self.expected_until = None;
+        (self.expected_until, self.isolated) = (None, None);
     }
 }

@@ -10,7 +10,7 @@ use sa_proto::snapshot::{Session, Version};
 use sa_proto::state::StateVersion;
 use tracing::{info, warn};
 
-use crate::observe::{Follower, Responders};
+use crate::observe::Responders;
 use sm_core::sweep::{Phase, Sweeper};
 
 /// How long writes wait for the follower.
@@ -79,6 +79,11 @@ impl PreparedHandover {
         }
     }
 
+    /// GUIDs of the ports of managers that follow, or did until recently.
+    pub(super) fn followers(&self) -> impl Iterator<Item = Guid> {
+        self.followers.keys().copied()
+    }
+
     /// Notes which managers follow.
     pub(super) fn follow(&mut self, now: Instant, sweeper: &mut Sweeper, responders: &Responders) {
         let before = self.followers.len();
@@ -108,11 +113,7 @@ impl PreparedHandover {
         ours: Published,
     ) -> Option<Failed> {
         let Published { session, version: published, state, sealed } = ours;
-        let follower = |guid: Guid| -> Option<Follower> {
-            let list = responders.load();
-            let mut followers = list.iter().filter_map(|entry| entry.follower);
-            followers.find(|entry| entry.sm_guid == guid)
-        };
+        let follower = |guid| responders.follower(guid);
         if self.stage == Stage::Idle {
             let guid = sweeper.handover_candidate()?;
             let is_ready = sweeper.phase() == Phase::Idle

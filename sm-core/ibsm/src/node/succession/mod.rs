@@ -35,7 +35,7 @@ const VOUCHED_MIN: Duration = Duration::from_millis(500);
 /// without a copy.
 const FEED_PATIENCE: Duration = Duration::from_secs(60);
 /// How long a master that may have been replaced waits for the session of another manager that was
-/// elected, before an election of its own counts.
+/// elected, and for managers that follow its registry, before an election of its own counts.
 const SESSION_PATIENCE: Duration = Duration::from_secs(15);
 /// After this silence of its feed a master is also polled between the regular polls, at
 /// [`PROBE_INTERVAL`].
@@ -104,11 +104,15 @@ pub(super) struct Succession {
     /// The version published last, if this SM is master and acknowledges nothing, and the number
     /// of elections known then.
     sealed: Option<(Version, u64)>,
+    /// The version published last if this SM was master and is not; else none.
+    ended: Version,
     /// Whether this SM is master, and publishes.
     has_session: bool,
     /// Whether this SM heard nothing of the fabric for so long that it may have been replaced, and
     /// that is still in doubt.
     is_unreached: bool,
+    /// Whether the SM's own node could not be read as the M_Key of its port is not known.
+    lacks_m_key: bool,
     /// Whether the copy was ready for a handover when this SM was last not master.
     caught_up: bool,
     /// Since when this standby has reached no master's feed.
@@ -147,8 +151,10 @@ impl Succession {
             handover: PreparedHandover::default(),
             elections: 0,
             sealed: None,
+            ended: Version::NONE,
             has_session: false,
             is_unreached: false,
+            lacks_m_key: false,
             caught_up: false,
             unreachable_since: None,
             probe_due: None,
@@ -174,6 +180,11 @@ impl Succession {
         self.sealed
     }
 
+    /// The version published last if this SM was master and is not; else [`Version::NONE`].
+    pub(super) fn ended(&self) -> Version {
+        self.ended
+    }
+
     pub(super) fn counters(&self) -> SuccessionCounters {
         self.counters
     }
@@ -197,6 +208,7 @@ impl Succession {
             return self.set_awaits_copy(now, sweeper);
         }
         if stopped > vouched(sweeper) {
+            self.note_isolated(now);
             self.raise(now, Cause::Stopped(stopped), sweeper);
         }
         self.check_reach(now, sweeper);
@@ -218,12 +230,31 @@ impl Succession {
     }
 
     /// Notices that this master does not hear the fabric for so long that another may have taken
-    /// over.
+    /// over, or cannot read its own node, whose M_Key another manager may have set.
     fn check_reach(&mut self, now: Instant, sweeper: &mut Sweeper) {
         let silence = now.saturating_duration_since(self.heard(now, sweeper));
         if self.has_session && silence > vouched(sweeper) {
             self.is_unreached = true;
+            self.note_isolated(now);
             self.raise(now, Cause::Unreached(silence), sweeper);
+        }
+        let has_others = self.follows || self.shares;
+        let lacks_m_key = self.has_session && has_others && sweeper.lacks_own_m_key();
+        let lacked_m_key = std::mem::replace(&mut self.lacks_m_key, lacks_m_key);
+        if lacks_m_key {
+            self.is_unreached = true;
+            self.note_isolated(now);
+            self.raise(now, Cause::OwnNode, sweeper);
+        } else if lacked_m_key && self.doubt.is_raised() {
+            // An election before that has not asked all.
+            sweeper.doubt(now);
+        }
+    }
+
+    /// A manager that follows this SM may have been elected until now.
+    fn note_isolated(&mut self, now: Instant) {
+        if self.follows {
+            self.doubt.note_isolated(now, self.handover.followers());
         }
     }
 
@@ -256,7 +287,7 @@ impl Succession {
     pub(super) fn follow(&mut self, now: Instant, mut parts: Parts<'_>) -> Outlook {
         self.due = None;
         let is_master = parts.sweeper.sm_state() == SmState::Master;
-        self.sealed = None;
+        (self.sealed, self.ended) = (None, Version::NONE);
         if !is_master || parts.feed.session().is_none() {
             self.elections = self.followed.elections;
         }
@@ -281,6 +312,7 @@ impl Succession {
             let published = parts.feed.session().is_none().then(|| parts.feed.version());
             let published = published.filter(|version| *version != Version::NONE);
             self.sealed = published.map(|version| (version, self.elections));
+            self.ended = published.unwrap_or(Version::NONE);
             self.follow_as_standby(now, parts.sweeper);
             self.listen(now, parts.sweeper);
         }
@@ -355,11 +387,28 @@ impl Succession {
         // One that stands by again publishes nothing.
         let is_expecting = self.doubt.is_expecting(now, known, self.followed.connected())
             && !(sweeper.is_doubt_settled() && sweeper.found_standby(self.followed.elected));
-        let is_settled = self.doubt.is_raised() && sweeper.is_doubt_settled() && !is_expecting;
+        let published = self.followed.publishing();
+        let heard = |guid| match published > session && published.sm_guid == guid {
+            true => Some(now),
+            false => responders.follower(guid).and_then(|follower| follower.stored_at),
+        };
+        let is_settled = self.doubt.is_raised()
+            && sweeper.is_doubt_settled()
+            && !sweeper.lacks_own_m_key()
+            && !is_expecting
+            && self.doubt.awaited_follower(now, SESSION_PATIENCE, heard).is_none();
         if is_settled && let Some(successor) = self.successor(session, sweeper) {
             warn!(
                 "another subnet manager was master meanwhile, in session {successor}, and is no \
                  longer: taking over from it"
+            );
+            self.doubt.clear();
+            self.takeover.reset();
+            return sweeper.take_over_again(now);
+        }
+        if is_settled && self.must_take_over_again(feed) {
+            warn!(
+                "responders or standbys hold the registry of a later master: taking over from it"
             );
             self.doubt.clear();
             self.takeover.reset();

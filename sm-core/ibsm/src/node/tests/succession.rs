@@ -190,6 +190,52 @@ fn a_master_that_does_not_hear_the_fabric_acknowledges_nothing_and_yields_the_st
     }
 }
 
+/// The M_Key of another manager at the SM's own port shows that it manages the fabric. Regression:
+/// a master that could not read its own node kept the right to commit to the shared store, and the
+/// other one could not write its M_Keys there, which this one needs to find it.
+#[test]
+fn a_master_that_cannot_read_its_own_node_acknowledges_nothing_and_yields_the_store() {
+    for (follows, shares) in [(true, false), (false, true)] {
+        let mut bed = Bed::build_with(of_priority(9), Files::new(), false, follows, shares);
+        bed.bring_up();
+        bed.run_for(Duration::from_secs(2));
+        assert!(acknowledges(&bed));
+        let of_other = Settings { ignore_other_sm: true, m_key: 0x5EC0, ..of_priority(1) };
+        bed.add_peer(Settings { m_key_protection_level: 2, ..of_other });
+        bed.run_until(MINUTE, |bed| !acknowledges(bed));
+        bed.run_for(MINUTE);
+        assert!(!acknowledges(&bed) && bed.registry.lock().yields, "{follows} {shares}");
+        assert_eq!(bed.node.succession().doubts, 1);
+    }
+}
+
+/// A manager that followed may have been elected, acknowledged writes, and found this one again
+/// before its feed could be reached.
+#[test]
+fn a_master_that_was_stopped_waits_for_those_that_followed() {
+    for answers in [true, false] {
+        let mut bed = Bed::build(settings(), Files::new(), false, true);
+        bed.bring_up();
+        list_follower(&bed, Guid(99), bed.feed.version());
+        bed.run_for(Duration::from_secs(2));
+        assert!(acknowledges(&bed));
+        let resumed = bed.clock.now() + Duration::from_secs(30);
+        bed.clock.advance_to(resumed);
+        bed.run_for(Duration::from_secs(10));
+        assert!(!acknowledges(&bed), "it has not proven that it still follows");
+        if answers {
+            let now = Some(bed.clock.now());
+            assert!(bed.responders.update(9, |entry| {
+                entry.follower.as_mut().unwrap().stored_at = now;
+            }));
+        }
+        bed.run_until(MINUTE, acknowledges);
+        let waited = bed.clock.now() - resumed;
+        assert_eq!(waited < Duration::from_secs(15), answers, "{waited:?}");
+        assert_eq!((state(&bed), bed.node.succession().doubts), (SmState::Master, 1));
+    }
+}
+
 /// The other manager was elected, and has found this one since.
 #[test]
 fn a_master_does_not_wait_for_one_that_stands_by_again() {

@@ -194,7 +194,7 @@ impl Stream {
         let answer = match open.decode(message) {
             Ok(None) => return,
             Ok(Some(next)) if !progress.receive(&next, open.term) => {
-                Reply::Refused(proto::Refused { held: Some(progress.followed().received.into()) })
+                Reply::Refused(proto::Refused { held: Some(progress.latest().into()) })
             }
             Ok(Some(next)) => {
                 let version = next.version();
@@ -307,7 +307,7 @@ impl Open {
     /// replaced.
     fn beat(&mut self, heartbeat: proto::Heartbeat, progress: &Progress) {
         let Ok(version) = Version::try_from(heartbeat.version) else { return };
-        if version.session < progress.followed().publishing() {
+        if version.session < progress.latest().session.max(progress.followed().publishing()) {
             return;
         }
         self.session = Some(version.session);
@@ -453,6 +453,23 @@ mod tests {
         assert_eq!(Version::try_from(refused.held).unwrap().session.epoch, 6);
         old.handle_disconnected(now, "the stream ended".to_owned(), &progress);
         assert!(progress.followed().is_connected);
+    }
+
+    /// Regression: a standby that had been master answered the heartbeats of the one before it,
+    /// which went on without what the standby had acknowledged.
+    #[test]
+    fn a_master_before_a_session_of_this_sm_is_refused() {
+        let (now, progress) = (Instant::now(), Progress::default());
+        let mut stream = connected(now);
+        progress.set_ended(snapshot(6, 3).version());
+        feed(&mut stream, &progress, Encoder::full(snapshot(5, 9)));
+        let Some(Reply::Refused(refused)) = sent(&mut stream) else { panic!("accepted") };
+        assert_eq!(Version::try_from(refused.held).unwrap().session.epoch, 6);
+        stream.handle_message(heartbeat(1, 0, snapshot(5, 9).version()), &progress);
+        assert!(!stream.has_holding() && !progress.followed().is_connected);
+        let next = snapshot(7, 1);
+        feed(&mut stream, &progress, Encoder::full(next.clone()));
+        assert_eq!(acked(sent(&mut stream)), Some(next.version()));
     }
 
     /// A manager that was elected asks: the master answers once it acknowledges nothing since then.

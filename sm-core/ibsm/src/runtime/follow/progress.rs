@@ -88,6 +88,10 @@ pub struct Progress {
     /// The version published last by this SM, if it is master and acknowledges nothing, and how
     /// many elections of others it knew then.
     sealed: Mutex<Option<(Version, u64)>>,
+    /// The version published last by this SM if it was master and is not; else none. Masters of
+    /// earlier sessions are not followed: they lack what was acknowledged in it. Locked after
+    /// `state`.
+    ended: Mutex<Version>,
     /// Session and registry time of the master in its last update, until they are taken.
     registry_time: Mutex<Option<(Session, Duration)>>,
 }
@@ -187,10 +191,13 @@ impl Progress {
     }
 
     /// A snapshot was received by a feed that was opened in this [term](Self::term). `false` if
-    /// that is over, or if its session is older than one followed before: its master was replaced.
+    /// that is over, or if its session is older than one followed before, or than one of this SM
+    /// that has ended: its master was replaced.
     pub fn receive(&self, snapshot: &Snapshot, term: u64) -> bool {
         let (version, mut state) = (snapshot.version(), self.lock());
-        if version.session < state.0.publishing() || term != self.term() {
+        let is_replaced =
+            version.session < state.0.publishing() || version.session < self.ended().session;
+        if is_replaced || term != self.term() {
             return false;
         }
         state.0.is_connected = true;
@@ -280,7 +287,7 @@ impl Progress {
     pub fn beat(&self, beat: Beat, contact: Option<Instant>) {
         let (session, mut state) = (beat.version.session, self.lock());
         let followed = &mut state.0;
-        if session < followed.publishing() {
+        if session < followed.publishing() || session < self.ended().session {
             return;
         }
         if followed.beat.as_ref().is_none_or(|last| last.version.session != session) {
@@ -303,6 +310,23 @@ impl Progress {
     /// How often other managers asked what is held.
     pub fn elections(&self) -> u64 {
         self.lock().0.elections
+    }
+
+    /// Sets the version published last by this SM if it was master and is not, or none.
+    pub fn set_ended(&self, version: Version) {
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = version;
+    }
+
+    /// See [`set_ended`](Self::set_ended).
+    fn ended(&self) -> Version {
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a master of an earlier session lacks: the version received last, or published last by
+    /// this SM.
+    pub fn latest(&self) -> Version {
+        let received = self.lock().0.received;
+        received.max(self.ended())
     }
 
     /// Sets the version published last by this SM, if it is master and acknowledges nothing, and
