@@ -10,6 +10,10 @@
 # The in-process benchmarks: cargo bench -p benches (see docs/benchmarks.md).
 set -euo pipefail
 
+if [[ " $* " == *" --help "* ]]; then
+    sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0"
+    exit
+fi
 command -v cargo >/dev/null || {
     echo "bench: cargo is missing; install Rust from https://rustup.rs" >&2
     exit 1

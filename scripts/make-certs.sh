@@ -69,6 +69,6 @@ Files are in $PWD. Give each *.key only to the program that uses it; keep ca.key
   ibsa agent  --tls-ca ca.pem --tls-cert agent.pem --tls-key agent.key --from https://HOST:7473
   ibstorm  the same as ibsa
   ibsmctl  --tls-ca ca.pem --tls-cert admin.pem --tls-key admin.key --sm https://HOST:7471
-           (viewer.pem: all commands but sweep and reroute;
+           (viewer.pem: the commands that change nothing;
            or IBSM_TLS_CA, IBSM_TLS_CERT, IBSM_TLS_KEY, IBSM_SM in the environment)
 TEXT
