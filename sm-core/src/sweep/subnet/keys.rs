@@ -11,8 +11,8 @@
 //! repeated with the other of the two, and then with the one that the port had before: a master
 //! that was replaced while it had no link sets its own M_Key at ports that it reaches until it
 //! finds its successor. Last comes the M_Key that another manager set at the SM's own port: it also
-//! set that at ports whose M_Keys it had not passed on before it died. An answer proves the M_Key right, except at level 1, where a PortInfo that
-//! hides its M_Key proves it wrong.
+//! set that at ports whose M_Keys it had not passed on before it died. An answer proves the M_Key
+//! right, except at level 1, where a PortInfo that hides its M_Key proves it wrong.
 
 use ib_mad::types::{Guid, Lid, PortNum};
 use ib_mad::wire::attribute::PortInfo;
