@@ -229,3 +229,17 @@ fn seed_1151_a_port_returns_as_its_manager_starts() {
 fn seed_5146_a_master_returns_and_its_successor_stands_by() {
     run(Config { episodes: 2, ..Config::small(5146) });
 }
+
+/// A master set its M_Key at a port that had come back, and handed over before that key was in
+/// etcd: the next master could not read the port.
+#[test]
+fn seed_5165_a_port_has_an_m_key_that_is_not_stored() {
+    run(Config { episodes: 1, etcd: true, ..Config::small(5165) });
+}
+
+/// A master hung while another set its M_Keys, went on, took the fence and could not read its own
+/// node: it kept the fence, and the other one could not write its M_Keys to etcd.
+#[test]
+fn seed_5640_a_master_with_the_fence_cannot_read_its_own_node() {
+    run(Config { episodes: 4, etcd: true, ..Config::small(5640) });
+}
