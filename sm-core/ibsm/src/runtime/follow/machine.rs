@@ -307,7 +307,7 @@ impl Open {
     /// replaced.
     fn beat(&mut self, heartbeat: proto::Heartbeat, progress: &Progress) {
         let Ok(version) = Version::try_from(heartbeat.version) else { return };
-        if version.session < progress.latest().session.max(progress.followed().publishing()) {
+        if progress.is_replaced(version.session) {
             return;
         }
         self.session = Some(version.session);

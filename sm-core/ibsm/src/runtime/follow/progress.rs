@@ -195,9 +195,7 @@ impl Progress {
     /// that has ended: its master was replaced.
     pub fn receive(&self, snapshot: &Snapshot, term: u64) -> bool {
         let (version, mut state) = (snapshot.version(), self.lock());
-        let is_replaced =
-            version.session < state.0.publishing() || version.session < self.ended().session;
-        if is_replaced || term != self.term() {
+        if version.session < self.newest(&state.0) || term != self.term() {
             return false;
         }
         state.0.is_connected = true;
@@ -287,7 +285,7 @@ impl Progress {
     pub fn beat(&self, beat: Beat, contact: Option<Instant>) {
         let (session, mut state) = (beat.version.session, self.lock());
         let followed = &mut state.0;
-        if session < followed.publishing() || session < self.ended().session {
+        if session < self.newest(followed) {
             return;
         }
         if followed.beat.as_ref().is_none_or(|last| last.version.session != session) {
@@ -320,6 +318,17 @@ impl Progress {
     /// See [`set_ended`](Self::set_ended).
     fn ended(&self) -> Version {
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session before which a master was replaced: the highest that was followed, or the last
+    /// of this SM.
+    fn newest(&self, followed: &Followed) -> Session {
+        followed.publishing().max(self.ended().session)
+    }
+
+    /// Whether the master of a session was replaced.
+    pub fn is_replaced(&self, session: Session) -> bool {
+        session < self.newest(&self.lock().0)
     }
 
     /// What a master of an earlier session lacks: the version received last, or published last by
