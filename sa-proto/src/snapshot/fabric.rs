@@ -51,17 +51,18 @@ pub struct FabricPlane {
 impl FabricPlane {
     /// Whether two planes differ at most in multicast forwarding. Shared rows are not compared.
     pub fn is_same_but_multicast(&self, other: &Self) -> bool {
-        self.is_same_but_routes(other)
+        self.is_same_but_routes_and_partitions(other)
             && same_rows(&self.nodes, &other.nodes)
             && same_rows(&self.lfts, &other.lfts)
             && same_rows(&self.path_sls, &other.path_sls)
             && same_rows(&self.port_tables, &other.port_tables)
+            && same_rows(&self.partitions, &other.partitions)
             && same_rows(&self.subnet_managers, &other.subnet_managers)
     }
 
-    /// Whether two planes differ at most in nodes, subnet managers, and what switches and ports
-    /// are programmed with for packets on their way. Shared rows are not compared.
-    pub fn is_same_but_routes(&self, other: &Self) -> bool {
+    /// Whether two planes differ at most in nodes, subnet managers, partitions, and what switches
+    /// and ports are programmed with for packets on their way. Shared rows are not compared.
+    pub fn is_same_but_routes_and_partitions(&self, other: &Self) -> bool {
         // Destructured, so that a new table cannot be forgotten: it belongs here or above.
         let Self {
             subnet,
@@ -72,7 +73,7 @@ impl FabricPlane {
             virtual_ports,
             mfts: _,
             subnet_managers: _,
-            partitions,
+            partitions: _,
             port_groups,
             qos_levels,
             qos_rules,
@@ -80,7 +81,6 @@ impl FabricPlane {
         } = self;
         *subnet == other.subnet
             && same_rows(virtual_ports, &other.virtual_ports)
-            && same_rows(partitions, &other.partitions)
             && same_rows(port_groups, &other.port_groups)
             && same_rows(qos_levels, &other.qos_levels)
             && same_rows(qos_rules, &other.qos_rules)

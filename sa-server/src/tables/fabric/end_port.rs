@@ -255,9 +255,27 @@ impl EndPorts {
         if !(0..).zip(&*self.by_lid).any(differs) {
             return self.clone();
         }
-        let with = |port: &EndPort, lid: Lid| match is_port(port) {
-            true => EndPort { column: column_of(lid), ..*port },
-            false => *port,
+        self.map(|port, lid| EndPort { column: column_of(lid), ..*port })
+    }
+
+    /// Same, where ports with these base LIDs have these classes.
+    pub(super) fn with_classes(&self, classes: &HashMap<Lid, u16>) -> Self {
+        let top = classes.keys().map(|lid| lid.index()).max();
+        let Some(top) = top else { return self.clone() };
+        let mut class_of = vec![None; top + 1];
+        for (lid, &class) in classes {
+            class_of[lid.index()] = Some(class);
+        }
+        let class_of = |port: &EndPort| class_of.get(port.lid.index()).copied().flatten();
+        self.map(|port, _| EndPort { class: class_of(port).unwrap_or(port.class), ..*port })
+    }
+
+    /// Same with other records: each computed from that before and the LID it is found by, which is
+    /// the base LID where it is found by GUID.
+    fn map(&self, with: impl Fn(&EndPort, Lid) -> EndPort) -> Self {
+        let with = |port: &EndPort, lid: Lid| match port.guid.0 {
+            0 => *port,
+            _ => with(port, lid),
         };
         let by_lid = (0..).zip(&*self.by_lid).map(|(lid, port)| with(port, Lid(lid))).collect();
         let by_own = |ports: &[EndPort]| -> Arc<[EndPort]> {
@@ -267,6 +285,14 @@ impl EndPorts {
         let all =
             if Arc::ptr_eq(&self.own, &self.all) { Arc::clone(&own) } else { by_own(&self.all) };
         Self { slots: by_own(&self.slots), by_lid, own, all, aliased: by_own(&self.aliased) }
+    }
+
+    /// Which classes these ports are of, by number, up to the last.
+    pub(super) fn used_classes(&self) -> Vec<bool> {
+        let ports = || self.by_lid.iter().filter(|port| port.guid.0 != 0).chain(&*self.all);
+        let mut is_used = vec![false; ports().map(|port| port.class() + 1).max().unwrap_or(0)];
+        ports().for_each(|port| is_used[port.class()] = true);
+        is_used
     }
 
     /// The port whose own GUID this is.

@@ -35,7 +35,7 @@ pub struct Partitions {
 }
 
 /// Tables whose pairs are all written down: 128 KiB of them. Sites have a few dozen.
-const PAIRED_MAX: usize = 256;
+pub(super) const PAIRED_MAX: usize = 256;
 
 /// Relation of two P_Key tables: the first P_Key they share, as the first one holds it;
 /// [`Pair::SEEN`] if they share none but may see each other; otherwise 0.
@@ -153,7 +153,30 @@ impl Partitions {
         (number != NO_PARTITION).then_some(usize::from(number))
     }
 
-    /// P_Keys that ports have, without the membership bit, by partition number.
+    /// Number of distinct P_Key tables.
+    pub(super) fn sets(&self) -> usize {
+        self.sets
+    }
+
+    /// The valid P_Keys of an interned table, as [`PartitionsBuilder`] keeps them.
+    pub(super) fn keys(&self, set: PKeySet) -> Vec<PKey> {
+        let mut keys = match self.both.get(usize::from(set.0)) {
+            Some(keys) => keys.to_vec(),
+            None => {
+                let key = |(number, &base): (usize, &u16)| {
+                    let word = self.word(set, number / 64);
+                    let of = |bits: u64| (bits >> (number % 64) & 1) as u16;
+                    (of(word.member) == 1).then_some(PKey(base | of(word.full) << 15))
+                };
+                self.base.iter().enumerate().filter_map(key).collect()
+            }
+        };
+        keys.sort_by_key(canonical);
+        keys
+    }
+
+    /// P_Keys that ports have, or had when these tables were patched, without the membership bit,
+    /// by partition number.
     pub fn bases(&self) -> &[u16] {
         &self.base
     }
@@ -202,6 +225,11 @@ impl Partitions {
 /// Where OpenSM has a P_Key in its tables: it compares them by their low byte first.
 fn place(key: PKey) -> u16 {
     key.0.swap_bytes()
+}
+
+/// The order of a table's P_Keys for comparison: by partition, the full one first.
+fn canonical(key: &PKey) -> (u16, bool) {
+    (key.base(), !key.is_full())
 }
 
 /// Walks two tables side by side, as far as keys are `wanted`, to the first of `a`'s that matches
@@ -263,6 +291,18 @@ impl PartitionsBuilder {
         Self { both, ..Self::default() }
     }
 
+    /// Adds tables to those of `partitions`, whose numbers stay. `both` as in [`new`](Self::new).
+    pub(super) fn resume(partitions: &Partitions, both: bool) -> Self {
+        let all = (0..partitions.sets).filter_map(|set| u16::try_from(set).ok());
+        let sets = all.map(|set| (partitions.keys(PKeySet(set)), set)).collect();
+        Self { sets, last: None, both }
+    }
+
+    /// Number of distinct tables so far.
+    pub(super) fn len(&self) -> usize {
+        self.sets.len()
+    }
+
     /// Interns one port's P_Key table. Unless both may be there, of two P_Keys of one partition the
     /// full one counts. Beyond 65,536 distinct tables, more than there are LIDs to use them, all
     /// others are empty.
@@ -273,7 +313,7 @@ impl PartitionsBuilder {
             return *set;
         }
         let mut keys: Vec<PKey> = table.iter().copied().filter(|key| key.is_valid()).collect();
-        keys.sort_by_key(|key| (key.base(), !key.is_full()));
+        keys.sort_by_key(canonical);
         if self.both {
             keys.dedup();
         } else {
@@ -383,6 +423,33 @@ mod tests {
     }
 
     proptest! {
+        /// Tables are found again, and further ones follow; partitions may be numbered otherwise.
+        #[test]
+        fn a_builder_that_resumes_keeps_the_numbers_of_tables(
+            tables in proptest::collection::vec(proptest::collection::vec(0u16..80, 0..9), 1..9),
+            more in proptest::collection::vec(0u16..80, 0..9),
+            both: bool,
+        ) {
+            let key = |key: &u16| PKey(((key / 2 * 0x101) & 0x7FFF) | ((key % 2) << 15));
+            let keys = |table: &[u16]| -> Vec<PKey> { table.iter().map(key).collect() };
+            let mut builder = PartitionsBuilder::new(both);
+            let sets: Vec<PKeySet> = tables.iter().map(|t| builder.intern(&keys(t))).collect();
+            let before = builder.finish();
+            let mut resumed = PartitionsBuilder::resume(&before, both);
+            prop_assert_eq!(resumed.len(), before.sets());
+            let new = resumed.intern(&keys(&more));
+            prop_assert!(usize::from(new.0) <= before.sets());
+            let again: Vec<PKeySet> = tables.iter().map(|t| resumed.intern(&keys(t))).collect();
+            prop_assert_eq!(&again, &sets);
+            let after = resumed.finish();
+            for &a in &sets {
+                prop_assert_eq!(after.keys(a), before.keys(a));
+                for &b in &sets {
+                    prop_assert_eq!(after.first_shared(a, b), before.first_shared(a, b));
+                }
+            }
+        }
+
         /// The bit sets give the same result as a comparison of the tables, for any size.
         #[test]
         fn bit_sets_agree_with_the_tables(

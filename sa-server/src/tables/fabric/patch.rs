@@ -1,10 +1,12 @@
 //! Makes the tables of a plane from those of the one before by what differs.
 //!
-//! This is for what happens while hosts run: links between switches fail and return, and packets
-//! are routed around them. Nodes and their ports, LIDs and P_Keys stay; then end ports and indices
-//! of records are shared, records of nodes that differ are replaced, and of the path classes only
-//! columns with another view are written. If anything else differs, [`build`](super::build) makes
-//! the tables.
+//! This is for what happens while hosts run: links between switches fail and return, packets are
+//! routed around them, and ports join and leave partitions. Nodes, their ports and LIDs stay; then
+//! indices of records are shared, records of nodes that differ are replaced, and of the path
+//! classes only columns with another view are written. If anything else differs,
+//! [`build`](super::build) makes the tables.
+
+mod keys;
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -15,13 +17,13 @@ use sa_proto::snapshot::{FabricPlane, Lft, Mft, Node, Port, PortTables, Row, fin
 
 use super::build::{topology, topology_of};
 use super::end_port::EndPort;
-use super::partition::PKeySet;
 use super::record::{NodeRows, RecordTables};
 use super::rewalk::{Limits, patched_columns};
 use super::scan::{Fabric, Made, Scanned, scan_node};
 use super::sl::Sls;
 use super::walk::{Before, Hop, Switches};
 use super::{Tables, Walked};
+use keys::{Keyed, Keys};
 
 /// Nodes that may differ: so many, or one in so many of all.
 const NODES_MIN: usize = 64;
@@ -34,24 +36,27 @@ const LIMITS: Limits = Limits { entries: 1 << 19, views: 1 << 17 };
 /// See [`Tables::patched`].
 pub(super) fn patched(tables: &Tables, plane: &Arc<FabricPlane>) -> Option<Tables> {
     let old = &*tables.plane;
-    if !old.is_same_but_routes(plane) || tables.has_planes() {
+    if !old.is_same_but_routes_and_partitions(plane) || tables.has_planes() {
         return None;
     }
     let changed = changed_nodes(&old.nodes, &plane.nodes)?;
     let patch = Patch::new(tables, plane, changed)?;
-    let (switches, records) = (patch.switches()?, patch.records()?);
+    let mut keys = Keys::new(tables, &patch.rekeyed)?;
+    let (switches, records) = (patch.switches()?, patch.records(&mut keys)?);
+    let Keyed { partitions, end_classes, end_ports } = keys.finish(plane, &patch.fabric)?;
     let topology = topology(plane, switches);
     let before = Before { topology: &topology_of(tables), columns: &tables.walked.columns };
     let (columns, fresh) = patched_columns(&topology, before, LIMITS)?;
     let (paths, column) = tables.paths.patched(&columns, &fresh)?;
     let column_of = |lid: Lid| column.get(lid.index()).copied().unwrap_or(EndPort::DETACHED);
-    let sls = if is_shared(&old.port_tables, &plane.port_tables) {
-        tables.sls.clone()
-    } else {
-        Sls::of(plane, &tables.partitions)
-    };
+    let has_same_sls = is_shared(&old.port_tables, &plane.port_tables)
+        && is_shared(&old.partitions, &plane.partitions)
+        && partitions.bases() == tables.partitions.bases();
+    let sls = if has_same_sls { tables.sls.clone() } else { Sls::of(plane, &partitions) };
     Some(Tables {
-        end_ports: tables.end_ports.with_columns(column_of),
+        end_ports: end_ports.with_columns(column_of),
+        end_classes,
+        partitions,
         records,
         paths,
         sls,
@@ -82,6 +87,24 @@ fn changed_nodes(old: &[Arc<Node>], new: &[Arc<Node>]) -> Option<Vec<usize>> {
     (changed.len() <= (new.len() / NODES_FRACTION).max(NODES_MIN)).then_some(changed)
 }
 
+/// Node GUIDs of the far ends of a node's links.
+fn peers(node: &Node) -> impl Iterator<Item = Guid> {
+    node.ports.iter().filter_map(|port| port.peer).map(|(guid, _)| guid)
+}
+
+/// Places of nodes, and of the peers of those among them with other P_Keys: records of links have
+/// those of both ends.
+fn with_peers(plane: &FabricPlane, changed: Vec<usize>, rekeyed: &BTreeSet<Guid>) -> Vec<usize> {
+    let place = |guid: Guid| plane.nodes.binary_search_by_key(&guid, |node| node.guid).ok();
+    let with_peers = changed.iter().map(|&at| &plane.nodes[at]);
+    let with_peers = with_peers.filter(|node| rekeyed.contains(&node.guid));
+    let more: BTreeSet<usize> = with_peers.flat_map(|node| peers(node)).filter_map(place).collect();
+    if more.is_empty() {
+        return changed;
+    }
+    changed.into_iter().chain(more).collect::<BTreeSet<usize>>().into_iter().collect()
+}
+
 /// Whether two tables have the same rows in the same memory.
 fn is_shared<R>(a: &[Arc<R>], b: &[Arc<R>]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
@@ -91,8 +114,11 @@ fn is_shared<R>(a: &[Arc<R>], b: &[Arc<R>]) -> bool {
 struct Patch<'a> {
     tables: &'a Tables,
     plane: &'a FabricPlane,
-    /// Places of the nodes that differ, in the order of GUIDs.
+    /// Places of the nodes whose records may differ, ascending: those that differ, and peers of
+    /// those with other P_Keys.
     changed: Vec<usize>,
+    /// Node GUIDs of those with other P_Keys.
+    rekeyed: BTreeSet<Guid>,
     /// These nodes, their peers, and switches that have links to them.
     fabric: Fabric<'a>,
     /// Ports of which the device behind may be another: row, and number of the port.
@@ -111,16 +137,17 @@ impl<'a> Patch<'a> {
         let row = |guid: Guid| rows.get(&guid).copied();
         let mut involved: BTreeSet<Guid> = BTreeSet::new();
         let mut is_changed_row = vec![false; switches.guids.len()];
-        let mut moved = Vec::new();
+        let (mut moved, mut rekeyed) = (Vec::new(), BTreeSet::new());
         for &at in &changed {
             let (then, now) = (&tables.plane.nodes[at], &plane.nodes[at]);
-            let scan = |node| scan_node(node, &plane.subnet);
+            let [scanned_then, scanned] = [then, now].map(|node| scan_node(node, &plane.subnet));
             // A peer that is no switch with a row counts as an end port.
-            if !scan(now).is_like(&scan(then), |guid| row(guid).is_some()) {
+            if !scanned.is_like(&scanned_then, |guid| row(guid).is_some()) {
                 return None;
             }
-            involved.insert(now.guid);
-            involved.extend(now.ports.iter().filter_map(|port| port.peer).map(|(guid, _)| guid));
+            if !scanned.has_same_keys(&scanned_then) {
+                rekeyed.insert(now.guid);
+            }
             if let Some(row) = row(now.guid) {
                 is_changed_row[usize::from(row)] = true;
                 moved.extend(now.ports.iter().map(|port| (row, port.num.0)));
@@ -139,6 +166,12 @@ impl<'a> Patch<'a> {
                 }
             }
         }
+        let changed = with_peers(plane, changed, &rekeyed);
+        for &at in &changed {
+            let node = &plane.nodes[at];
+            involved.insert(node.guid);
+            involved.extend(peers(node));
+        }
         let nodes = involved.into_iter().filter_map(|guid| {
             Some((find(&plane.nodes, guid)?, row(guid).unwrap_or(EndPort::DETACHED)))
         });
@@ -146,7 +179,7 @@ impl<'a> Patch<'a> {
         if fabric.has_planes() {
             return None;
         }
-        Some(Self { tables, plane, changed, fabric, moved })
+        Some(Self { tables, plane, changed, rekeyed, fabric, moved })
     }
 
     /// The switches with the far ends of their ports.
@@ -169,11 +202,11 @@ impl<'a> Patch<'a> {
     }
 
     /// The records, of which those of nodes that differ are replaced.
-    fn records(&self) -> Option<RecordTables> {
+    fn records(&self, keys: &mut Keys<'_>) -> Option<RecordTables> {
         let old = &self.tables.records;
         let mut made = Made::none();
         let mut places: [Vec<(Range<u32>, Range<u32>)>; 3] = Default::default();
-        let mut keys = |scanned: &Scanned<'_>, port: &Port| self.keys_of(scanned.node, port);
+        let mut keys = |scanned: &Scanned<'_>, port: &Port| keys.of(scanned, port);
         for &at in &self.changed {
             let scanned = self.fabric.node(self.plane.nodes[at].guid)?;
             let now = self.fabric.add_records(scanned, &mut made, &mut keys);
@@ -201,18 +234,6 @@ impl<'a> Patch<'a> {
         }
         next.by_node = by_node;
         Some(next)
-    }
-
-    /// The P_Keys of a port; those of ports stay.
-    fn keys_of(&self, node: &Node, port: &Port) -> PKeySet {
-        let records = &self.tables.records;
-        let at = records.by_node.binary_search_by_key(&node.guid, |rows| rows.guid);
-        let rows = at.ok().map(|at| &records.by_node[at]);
-        let place = node.ports.binary_search_by_key(&port.num, |port| port.num);
-        let owner = rows.zip(place.ok()).and_then(|(rows, place)| {
-            records.ports.get(rows.ports.start + place as u32).map(|(_, owner)| owner)
-        });
-        owner.map_or_else(PKeySet::default, |owner| owner.pkeys)
     }
 
     /// The rows of nodes, with the tables of their switches and these places of links.

@@ -2,16 +2,41 @@
 
 mod world;
 
-use ib_mad::types::Lid;
+use ib_mad::types::{Lid, PKey};
 use proptest::prelude::*;
 use sa_proto::snapshot::RegistryPlane;
 
 use super::*;
+use crate::tables::fabric::partition::{PAIRED_MAX, PKeySet};
+use crate::tables::fabric::{EndClass, Owner};
 use world::{Change, LIDS, change, host_lid, ring, sharing, world};
 
-/// Columns may have other numbers.
-fn without_column(port: &EndPort) -> EndPort {
-    EndPort { column: 0, ..*port }
+/// Columns and classes may have other numbers.
+fn without_numbers(port: &EndPort) -> EndPort {
+    EndPort { column: 0, class: 0, ..*port }
+}
+
+/// A port with its class and the P_Keys of that, for comparison.
+fn described(tables: &Tables, port: &EndPort) -> (EndPort, EndClass, Vec<PKey>) {
+    let class = *tables.end_class(port);
+    let keys = tables.partitions.keys(class.pkeys);
+    (without_numbers(port), EndClass { pkeys: PKeySet::default(), ..class }, keys)
+}
+
+/// LID and P_Keys of an owner.
+type Described = (Lid, Vec<PKey>);
+
+/// All records with their owners.
+fn records_of(tables: &Tables) -> Vec<(Vec<u8>, Vec<Described>)> {
+    let RecordTables { nodes, ports, links, .. } = &tables.records;
+    let owner = |owner: &Owner| (owner.end_port, tables.partitions.keys(owner.pkeys));
+    let all = 0..u32::MAX;
+    let of_ports = [nodes, ports].into_iter().flat_map(|records| records.range(all.clone()));
+    let of_ports = of_ports.map(|(record, own)| (record.to_vec(), vec![owner(own)]));
+    let of_links = links
+        .range(all.clone())
+        .map(|(record, owners)| (record.to_vec(), vec![owner(&owners.from), owner(&owners.to)]));
+    of_ports.chain(of_links).collect()
 }
 
 fn assert_same(patched: &Tables, built: &Tables) {
@@ -19,13 +44,13 @@ fn assert_same(patched: &Tables, built: &Tables) {
     let Tables {
         subnet,
         end_ports,
-        partitions,
+        partitions: _,
         paths,
         records,
         qos,
         plane,
         walked,
-        sls,
+        sls: _,
         routers,
         alias_guids,
         end_classes,
@@ -36,10 +61,12 @@ fn assert_same(patched: &Tables, built: &Tables) {
     } = patched;
     assert_eq!(*subnet, built.subnet);
     assert_eq!(**plane, *built.plane);
-    let all = |ports: &[EndPort]| ports.iter().map(without_column).collect::<Vec<_>>();
-    assert_eq!(all(end_ports.all()), all(built.end_ports.all()));
+    let all = |tables: &Tables| {
+        tables.end_ports.all().iter().map(|port| described(tables, port)).collect::<Vec<_>>()
+    };
+    assert_eq!(all(patched), all(built));
     for lid in (0..LIDS as u16).map(Lid) {
-        let of = |tables: &Tables| tables.end_ports.by_lid(lid).map(without_column);
+        let of = |tables: &Tables| tables.end_ports.by_lid(lid).map(|port| described(tables, port));
         assert_eq!(of(patched), of(built), "{lid:?}");
         assert_eq!(walked.columns.of(lid), built.walked.columns.of(lid), "{lid:?}");
         for source in built.end_ports.all() {
@@ -54,21 +81,56 @@ fn assert_same(patched: &Tables, built: &Tables) {
         }
     }
     for port in built.end_ports.all() {
-        let of_base = patched.end_ports.by_lid(port.lid).unwrap();
-        assert_eq!(patched.end_ports.by_guid(port.guid), Some(of_base));
+        let of_base = end_ports.by_lid(port.lid).unwrap();
+        assert_eq!(end_ports.by_guid(port.guid), Some(of_base));
         assert_eq!(paths.is_complete(port.row), built.paths.is_complete(port.row));
     }
     assert_eq!(paths.are_complete(), built.paths.are_complete());
     assert_eq!(*walked.switches, *built.walked.switches);
     let debug = |it: &dyn std::fmt::Debug| format!("{it:?}");
-    assert_eq!(debug(records), debug(&built.records));
-    assert_eq!(debug(sls), debug(&built.sls));
-    assert_eq!(debug(partitions), debug(&built.partitions));
+    assert_eq!(records_of(patched), records_of(built));
+    let RecordTables { nodes: _, ports: _, links: _, by_node, .. } = records;
+    let RecordTables { node_of_lid, nodes_of_lid, by_guid, by_description, .. } = records;
+    assert_eq!(debug(by_node), debug(&built.records.by_node));
+    assert_eq!(*node_of_lid, built.records.node_of_lid);
+    assert_eq!(*nodes_of_lid, built.records.nodes_of_lid);
+    assert_eq!(debug(by_guid), debug(&built.records.by_guid));
+    assert_eq!(*by_description, built.records.by_description);
+    assert_same_keys(patched, built);
+    assert!(end_classes.len() <= 2 * built.end_classes.len() + 1024);
     assert_eq!(debug(qos), debug(&built.qos));
     assert_eq!((routers, alias_guids), (&built.routers, &built.alias_guids));
-    assert_eq!((end_classes, lmc), (&built.end_classes, &built.lmc));
+    assert_eq!(*lmc, built.lmc);
     assert_eq!((direct, planes), (&built.direct, &built.planes));
     assert_eq!(*contradictions, built.contradictions);
+}
+
+/// Partitions may have other numbers, and some of them no members.
+fn assert_same_keys(patched: &Tables, built: &Tables) {
+    let of = |tables: &Tables, port: &EndPort| {
+        tables.end_class(tables.end_ports.by_guid(port.guid).unwrap()).pkeys
+    };
+    for a in built.end_ports.all() {
+        for b in built.end_ports.all() {
+            let relation = |tables: &Tables| {
+                let (partitions, a, b) = (&tables.partitions, of(tables, a), of(tables, b));
+                (partitions.first_shared(a, b), partitions.visible(a, b))
+            };
+            assert_eq!(relation(patched), relation(built), "{a:?} and {b:?}");
+        }
+        for &base in patched.partitions.bases() {
+            let is_member = |tables: &Tables| {
+                let (partitions, set) = (&tables.partitions, of(tables, a));
+                (partitions.is_member(set, PKey(base)), partitions.reaches(set, PKey(base)))
+            };
+            assert_eq!(is_member(patched), is_member(built), "{a:?} in {base:#x}");
+        }
+    }
+    for &base in built.partitions.bases() {
+        assert_eq!(patched.partition_sl(PKey(base)), built.partition_sl(PKey(base)));
+    }
+    assert_eq!(patched.all_sls_pass(), built.all_sls_pass());
+    assert_eq!(patched.all_paths_pass_alike(), built.all_paths_pass_alike());
 }
 
 proptest! {
@@ -88,7 +150,7 @@ proptest! {
             plane = Arc::new(sharing(world.plane(), &plane));
             let built = Tables::build(&plane, &registry);
             let is_covered = changes.iter().all(|change| {
-                !matches!(change, Change::Host(_) | Change::Lmc(..) | Change::PKey(..))
+                !matches!(change, Change::Host(_) | Change::Lmc(..))
             });
             let patched = tables.patched(&plane);
             prop_assert!(patched.is_some() || !is_covered, "not patched: {changes:?}");
@@ -125,10 +187,30 @@ fn hosts_that_come_or_change_are_not_patched() {
     let mut world = ring();
     let before = Arc::new(world.plane());
     let tables = Tables::build(&before, &RegistryPlane::default());
-    for change in [Change::Host(0), Change::Lmc(1, 2), Change::PKey(2, 2)] {
+    for change in [Change::Host(0), Change::Lmc(1, 2)] {
         world.apply(&change);
         let after = Arc::new(sharing(world.plane(), &before));
         assert!(tables.patched(&after).is_none(), "{change:?}");
         world = ring();
     }
+}
+
+#[test]
+fn a_host_that_joins_a_partition_is_patched_until_too_many_tables_remain_of_others() {
+    let mut world = ring();
+    let mut plane = Arc::new(world.plane());
+    let mut tables = Tables::build(&plane, &RegistryPlane::default());
+    let walked = Arc::clone(&tables.walked.switches);
+    for number in 0..2 * PAIRED_MAX as u16 {
+        world.apply(&Change::PKey(2, number + 10));
+        plane = Arc::new(sharing(world.plane(), &plane));
+        let Some(patched) = tables.patched(&plane) else { break };
+        tables = patched;
+        assert!(Arc::ptr_eq(&tables.walked.switches, &walked));
+    }
+    assert_eq!(tables.partitions.sets(), PAIRED_MAX);
+    assert!(tables.patched(&plane).is_none(), "relations of more tables are not precomputed");
+    let built = Tables::build(&plane, &RegistryPlane::default());
+    assert_same(&tables.rebuild(&plane, &RegistryPlane::default()), &built);
+    assert!(built.partitions.sets() < 4);
 }

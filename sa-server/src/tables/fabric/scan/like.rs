@@ -8,7 +8,7 @@ use crate::tables::limit::RateSupport;
 
 impl Scanned<'_> {
     /// Whether this and the same node before differ at most in what a patch of the tables covers:
-    /// links between switches, their limits, and the bytes of PortInfo and SwitchInfo.
+    /// links between switches, their limits, P_Keys, and the bytes of PortInfo and SwitchInfo.
     /// `is_switch_node` says of a node by its GUID whether it is a switch.
     pub(in super::super) fn is_like(
         &self,
@@ -28,7 +28,6 @@ impl Scanned<'_> {
             (now.num, now.guid) == (before.num, before.guid)
                 && self.lid(now) == then.lid(before)
                 && is_end == then.is_end_port(before)
-                && self.keys(now) == then.keys(before)
                 && of_edge
         };
         now_node.guid == then_node.guid
@@ -38,5 +37,11 @@ impl Scanned<'_> {
             && !then.has_planes()
             && now_node.ports.len() == then_node.ports.len()
             && now_node.ports.iter().zip(&then_node.ports).all(|(a, b)| same_port(a, b))
+    }
+
+    /// Whether the ports of this node, which [is like](Self::is_like) that before, have its P_Keys.
+    pub(in super::super) fn has_same_keys(&self, then: &Self) -> bool {
+        let mut ports = self.node.ports.iter().zip(&then.node.ports);
+        ports.all(|(now, before)| self.keys(now) == then.keys(before))
     }
 }

@@ -44,7 +44,7 @@ impl<'a> Scanned<'a> {
         self.is_switch && port.num != PortNum(0)
     }
 
-    pub(super) fn is_end_port(&self, port: &Port) -> bool {
+    pub(in crate::tables::fabric) fn is_end_port(&self, port: &Port) -> bool {
         !self.is_external(port)
             && (self.is_switch || port.num != PortNum(0))
             && (self.is_switch || !self.node.is_further_plane(port))
@@ -75,7 +75,7 @@ impl<'a> Scanned<'a> {
     }
 
     /// Base LID and LMC. A base switch port 0 has one LID; its LMC field is ignored.
-    pub(super) fn lid(&self, port: &Port) -> (Lid, u8) {
+    pub(in crate::tables::fabric) fn lid(&self, port: &Port) -> (Lid, u8) {
         let Some(port) = self.managed(port) else { return (Lid::NONE, 0) };
         let enhanced = |switch: &[u8; 20]| {
             SwitchInfo::new(&switch[..]).is_ok_and(|switch| switch.enhanced_port0())

@@ -1,13 +1,13 @@
 //! Small fabrics of switches and hosts, whose cables, routes and ports change.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use ib_mad::types::{Guid, Lid, PKey, PortNum, SUBNET_PREFIX_DEFAULT};
+use ib_mad::types::{Guid, Lid, PKey, PortNum, SUBNET_PREFIX_DEFAULT, Sl};
 use ib_mad::wire::attribute::{LinkWidths, NodeType, PortInfo, SwitchInfo};
 use proptest::prelude::*;
 use sa_proto::snapshot::{
-    FabricPlane, Lft, Mft, MftBlock, PathSls, Port, PortTables, Row, Subnet, find,
+    FabricPlane, Lft, Mft, MftBlock, Partition, PathSls, Port, PortTables, Row, Subnet, find,
 };
 
 use crate::tables::fabric::testing::{self, node};
@@ -30,6 +30,10 @@ pub(super) struct World {
     /// SL-to-VL maps by switch, MLIDs, and a byte of SwitchInfo.
     maps: Vec<u8>,
     groups: Vec<u8>,
+    /// P_Keys of external ports of switches: switch, port, P_Key.
+    port_keys: Vec<(usize, u8, u16)>,
+    /// SLs of partitions, by P_Key.
+    partitions: BTreeMap<PKey, u8>,
     life_time: u8,
     /// Which of equal routes are taken.
     seed: u64,
@@ -46,6 +50,8 @@ pub(super) enum Change {
     Host(usize),
     Lmc(usize, u8),
     PKey(usize, u16),
+    PortPKey(usize, u8, u16),
+    Partition(u16, u8),
     Entry(usize, usize, u8),
     Sl(usize, usize, u8),
     Map(usize, u8),
@@ -61,7 +67,10 @@ pub(super) fn change() -> impl Strategy<Value = Change> {
         4 => any::<u64>().prop_map(Change::Reroute),
         1 => (0usize..64).prop_map(Change::Host),
         1 => (0usize..64, 0u8..3).prop_map(|(host, lmc)| Change::Lmc(host, lmc)),
-        1 => (0usize..64, 0u16..3).prop_map(|(host, key)| Change::PKey(host, key)),
+        3 => (0usize..64, 0u16..12).prop_map(|(host, key)| Change::PKey(host, key)),
+        2 => (0usize..8, 1..PORTS, 0u16..12)
+            .prop_map(|(switch, port, key)| Change::PortPKey(switch, port, key)),
+        2 => (0u16..12, 0u8..16).prop_map(|(key, sl)| Change::Partition(key, sl)),
         4 => (0usize..8, lid.clone(), 0..PORTS + 3)
             .prop_map(|(switch, lid, port)| Change::Entry(switch, lid, port)),
         2 => (0usize..8, lid, 0u8..16).prop_map(|(s, lid, sl)| Change::Sl(s, lid, sl)),
@@ -94,6 +103,8 @@ pub(super) fn world() -> impl Strategy<Value = World> {
             sls: Vec::new(),
             maps: vec![0; switches],
             groups: vec![0; switches],
+            port_keys: Vec::new(),
+            partitions: BTreeMap::new(),
             life_time: 0,
             seed,
         }
@@ -134,6 +145,8 @@ impl World {
             Change::Host(at) => self.hosts[at % hosts].0 ^= true,
             Change::Lmc(at, lmc) => self.hosts[at % hosts].1 = lmc,
             Change::PKey(at, key) => self.hosts[at % hosts].2 = key,
+            Change::PortPKey(at, port, key) => self.port_keys.push((at % switches, port, key)),
+            Change::Partition(key, sl) => _ = self.partitions.insert(PKey(pkey(key).base()), sl),
             Change::Entry(at, lid, port) => self.entries.push((at % switches, lid, port)),
             Change::Sl(at, lid, sl) => self.sls.push((at % switches, lid, sl)),
             Change::Map(at, map) => self.maps[at % switches] = map,
@@ -166,7 +179,7 @@ impl World {
             let peer = Some((switch_guid(switch), PortNum(num)));
             let mut port = port(1, Guid(guid.0 + 1), host_lid(at), peer, false);
             PortInfo::of_mut(&mut port.info).set_lmc(lmc);
-            port.pkeys = [PKey(0x8001 + key), PKey::DEFAULT_FULL].into();
+            port.pkeys = [pkey(key), PKey::DEFAULT_FULL].into();
             nodes.push(node(guid, NodeType::Ca, vec![port]));
         }
         let (mut lfts, mut path_sls) = (Vec::new(), Vec::new());
@@ -179,7 +192,14 @@ impl World {
                 let cable = self.cable_at(at, num);
                 let peer = cable.map(|((peer, port), _)| (switch_guid(peer), PortNum(port)));
                 let slow = cable.is_some_and(|(_, slow)| slow);
-                ports.push(port(num, guid, Lid::NONE, host.or(peer), slow));
+                let mut port = port(num, guid, Lid::NONE, host.or(peer), slow);
+                let key_of = |&(switch, port, key): &(usize, u8, u16)| {
+                    ((switch, port) == (at, num)).then_some(pkey(key))
+                };
+                if let Some(key) = self.port_keys.iter().rev().find_map(key_of) {
+                    port.pkeys = [key].into();
+                }
+                ports.push(port);
             }
             nodes.push(node(guid, NodeType::Switch, ports));
             let switch = Arc::make_mut(nodes.last_mut().unwrap());
@@ -209,9 +229,15 @@ impl World {
             prefix: SUBNET_PREFIX_DEFAULT,
             sm_lid: host_lid(0),
             engine_sls: 0xF,
+            qos: true,
             ..Subnet::default()
         };
-        FabricPlane { subnet, nodes, lfts, path_sls, port_tables, mfts, ..FabricPlane::default() }
+        let partition = |(&pkey, &sl): (&PKey, &u8)| {
+            Arc::new(Partition { pkey, name: String::new(), sl: Sl::from_low_bits(sl.into()) })
+        };
+        let partitions = self.partitions.iter().map(partition).collect();
+        let plane = FabricPlane { subnet, nodes, lfts, path_sls, ..FabricPlane::default() };
+        FabricPlane { port_tables, mfts, partitions, ..plane }
     }
 
     /// Shortest routes from a switch, with some entries that are not.
@@ -262,6 +288,11 @@ impl World {
     }
 }
 
+/// Full and limited P_Keys of some partitions.
+fn pkey(number: u16) -> PKey {
+    PKey((1 + number / 2) | ((number % 2) << 15))
+}
+
 fn port(num: u8, guid: Guid, lid: Lid, peer: Option<(Guid, PortNum)>, slow: bool) -> Port {
     let mut port = testing::port(num, guid, lid, peer);
     if slow {
@@ -299,6 +330,8 @@ pub(super) fn ring() -> World {
         sls: Vec::new(),
         maps: vec![0; 4],
         groups: vec![0; 4],
+        port_keys: Vec::new(),
+        partitions: BTreeMap::new(),
         life_time: 0,
         seed: 1,
     }
