@@ -51,6 +51,10 @@ const FOLD_LEN: usize = 1 << 19;
 const REWRITTEN_AT_ONCE: usize = 1 << 20;
 const BLOCK_LEN: usize = 4096;
 
+/// Commits whose outcomes are outdated, at which these are removed: their entries share pages, so
+/// that many cost hardly more than one. Those that remain are expired when they are read.
+const OUTDATED_AT_ONCE: usize = 64;
+
 /// Memory kept for the bytes of the next commit: more than one of 1,024 writes takes.
 const BUFFERS_MAX: usize = 1 << 20;
 
@@ -372,7 +376,12 @@ impl RegistryFile {
         self.note_unfolded(&changes.rows);
         let number = self.next;
         let since_s = changes.outcomes_since_s;
-        let outdated = self.outcomes.iter().take_while(|batch| batch.last_s < since_s).count();
+        let mut outdated = self.outcomes.iter().take_while(|batch| batch.last_s < since_s).count();
+        // All of them are outdated where another session begins: what remained would be taken for
+        // outcomes of that.
+        if outdated < OUTDATED_AT_ONCE && outdated < self.outcomes.len() {
+            outdated = 0;
+        }
         let done = self.write(|transaction| {
             if folds {
                 self.fold(transaction)?;

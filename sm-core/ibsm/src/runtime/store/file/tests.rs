@@ -123,6 +123,43 @@ fn the_log_is_as_long_as_the_changes_since_it_was_folded() {
     assert_eq!((stored.plane.sequence, stored.plane.alias_guids.len()), (399, 7));
 }
 
+/// Those of another session go at once: what remained would be taken for outcomes of that session.
+#[test]
+fn outdated_outcomes_are_removed_in_lumps() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut store, _) = open(directory.path()).unwrap();
+    let with_outcome = |sequence: u64, since_s: u64| {
+        let outcome = Outcome { status: Status(0), data: None, at_s: sequence };
+        let outcomes_put = vec![(key(sequence), outcome)];
+        Changes { outcomes_put, outcomes_since_s: since_s, ..changes(sequence) }
+    };
+    let kept = 10;
+    let stored_ids = |stored: &Stored| {
+        let tids = stored.outcomes.iter().map(|(key, _)| key.tid);
+        tids.collect::<std::collections::BTreeSet<_>>()
+    };
+    for sequence in 1..=400 {
+        let since_s = (sequence + 1u64).saturating_sub(kept);
+        store.commit(&with_outcome(sequence, since_s), SESSION).unwrap();
+        let entries = store.outcomes.len() as u64;
+        let least = kept.min(sequence);
+        assert!((least..least + OUTDATED_AT_ONCE as u64).contains(&entries), "{entries}");
+        if sequence % 50 == 0 {
+            drop(store);
+            let (again, stored) = open(directory.path()).unwrap();
+            assert_eq!(again.outcomes.len() as u64, entries, "what is removed is not on disk");
+            let ids = stored_ids(&stored);
+            assert!((since_s.max(1)..=sequence).all(|at| ids.contains(&key(at).tid)));
+            store = again;
+        }
+    }
+    let next = Session { epoch: SESSION.epoch + 1, ..SESSION };
+    store.commit(&with_outcome(401, u64::MAX), next).unwrap();
+    drop(store);
+    let (_, stored) = open(directory.path()).unwrap();
+    assert_eq!(stored_ids(&stored), [key(401).tid].into());
+}
+
 #[test]
 fn only_the_owner_can_read_the_file() {
     let directory = tempfile::tempdir().unwrap();
