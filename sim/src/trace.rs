@@ -12,7 +12,7 @@ const LINES_MAX: usize = 4000;
 /// The trace of a run. Two runs are the same if their hashes are.
 pub struct Trace {
     hash: Xxh3,
-    lines: VecDeque<String>,
+    lines: VecDeque<(Duration, String)>,
     count: u64,
     /// Memory for text that is not kept.
     buffer: String,
@@ -47,15 +47,14 @@ impl Trace {
     pub fn line(&mut self, at: Duration, text: fmt::Arguments<'_>) {
         let is_full = self.lines.len() == LINES_MAX;
         let oldest = if is_full { self.lines.pop_front() } else { None };
-        let mut line = oldest.unwrap_or_default();
+        let (_, mut line) = oldest.unwrap_or_default();
         line.clear();
-        let _ = write!(line, "{:>12.6} {text}", at.as_secs_f64());
-        self.hash.update(line.as_bytes());
-        self.count += 1;
+        let _ = line.write_fmt(text);
+        self.bytes(at, line.as_bytes());
         if self.prints {
-            print(&line);
+            print(&shown(at, &line));
         }
-        self.lines.push_back(line);
+        self.lines.push_back((at, line));
     }
 
     /// The hash of everything so far.
@@ -69,10 +68,15 @@ impl Trace {
     }
 
     /// The last lines.
-    pub fn tail(&self, count: usize) -> impl Iterator<Item = &str> {
+    pub fn tail(&self, count: usize) -> impl Iterator<Item = String> {
         let skipped = self.lines.len().saturating_sub(count);
-        self.lines.iter().skip(skipped).map(String::as_str)
+        self.lines.iter().skip(skipped).map(|(at, text)| shown(*at, text))
     }
+}
+
+/// A line as people see it, with its time in seconds.
+fn shown(at: Duration, text: &str) -> String {
+    format!("{:>12.6} {text}", at.as_secs_f64())
 }
 
 #[expect(clippy::print_stdout, reason = "the user asked for the trace")]
@@ -89,7 +93,7 @@ mod tests {
         let mut trace = Trace::new(false);
         let last = LINES_MAX + 10;
         (0..=last).for_each(|number| trace.line(Duration::ZERO, format_args!("{number}")));
-        let lines: Vec<_> = trace.tail(2).map(str::trim).collect();
+        let lines: Vec<_> = trace.tail(2).map(|line| line.trim().to_owned()).collect();
         assert_eq!(lines, [format!("0.000000 {}", last - 1), format!("0.000000 {last}")]);
         assert_eq!((trace.tail(usize::MAX).count(), trace.count()), (LINES_MAX, last as u64 + 1));
     }
