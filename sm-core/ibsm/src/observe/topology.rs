@@ -1,10 +1,11 @@
 //! What a fabric consists of: nodes, and links with width and speed; and how two fabrics differ.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ib_mad::netlist::{Net, NodeKind, PortRef};
 use ib_mad::types::{Guid, PortNum};
-use sa_proto::snapshot::{FabricPlane, Node, find};
+use sa_proto::snapshot::{FabricPlane, Node, Port, find};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::links::End as LinkEnd;
@@ -29,6 +30,30 @@ pub struct Link {
     pub far: End,
     /// Active width and speed: `4x NDR`; empty if unknown.
     pub rate: String,
+}
+
+/// Whether two rows of a node differ at most in what no topology has: P_Keys, and the state of a
+/// switch.
+pub fn is_alike(a: &Node, b: &Node) -> bool {
+    // Destructured, so that a new field cannot be forgotten.
+    let Node { guid, info, description, switch_info, ports } = a;
+    let is_alike = |a: &Port, b: &Port| {
+        let Port { num, guid, info, pkeys: _, peer } = a;
+        (*num, *guid, *peer) == (b.num, b.guid, b.peer) && *info == b.info
+    };
+    *guid == b.guid
+        && *info == b.info
+        && *description == b.description
+        && switch_info.is_some() == b.switch_info.is_some()
+        && ports.len() == b.ports.len()
+        && ports.iter().zip(&b.ports).all(|(a, b)| is_alike(a, b))
+}
+
+/// Whether two planes have the same nodes, ports and links, with the same state. Shared rows are
+/// not compared.
+pub fn have_same_links(a: &FabricPlane, b: &FabricPlane) -> bool {
+    let mut nodes = a.nodes.iter().zip(&b.nodes);
+    a.nodes.len() == b.nodes.len() && nodes.all(|(a, b)| Arc::ptr_eq(a, b) || is_alike(a, b))
 }
 
 /// Nodes and links.

@@ -6,7 +6,7 @@ use sa_proto::snapshot::{FabricPlane, Node};
 
 use super::{Draft, EventKind};
 use crate::observe::problem::Subject;
-use crate::observe::topology::{Difference, End, Topology};
+use crate::observe::topology::{Difference, End, Topology, is_alike};
 
 /// Largest number of changes of one sweep that are listed; further ones are only counted.
 pub const CHANGES_MAX: usize = 64;
@@ -21,7 +21,7 @@ pub struct FabricChanges {
 }
 
 impl FabricChanges {
-    /// How `new` differs from `old`. Nodes whose rows are shared are not compared.
+    /// How `new` differs from `old`. Links of nodes whose rows are alike are not compared.
     pub fn between(old: &FabricPlane, new: &FabricPlane) -> Self {
         let (before, after) = differing(&old.nodes, &new.nodes);
         if before.is_empty() && after.is_empty() {
@@ -139,7 +139,7 @@ fn differing<'a>(old: &'a [Arc<Node>], new: &'a [Arc<Node>]) -> (Vec<&'a Node>, 
         let a = olds.next_if(|_| order.is_le());
         let b = news.next_if(|_| order.is_ge());
         if let (Some(a), Some(b)) = (a, b)
-            && Arc::ptr_eq(a, b)
+            && (Arc::ptr_eq(a, b) || is_alike(a, b))
         {
             continue;
         }

@@ -16,7 +16,7 @@ use super::swaps::{UsualLinks, swaps};
 use super::{Condition, Kind, Subject};
 use crate::observe::links::{End as LinkEnd, shortfall};
 use crate::observe::node_name;
-use crate::observe::topology::{Difference, End, Missing, Topology};
+use crate::observe::topology::{Difference, End, Missing, Topology, have_same_links};
 
 /// How long a node or link that went is reported as missing.
 const MISSED_FOR: Duration = Duration::from_secs(24 * 3600);
@@ -61,6 +61,13 @@ impl FabricWatch {
     /// Compares a published fabric with what is expected, or with the one before.
     pub(in crate::observe) fn follow(&mut self, now: Instant, plane: &Arc<FabricPlane>) {
         if self.plane.as_ref().is_some_and(|known| Arc::ptr_eq(known, plane)) {
+            return;
+        }
+        // The fabric before a restart is compared with all of the first one.
+        if self.remembered.is_none()
+            && self.plane.as_ref().is_some_and(|known| have_same_links(known, plane))
+        {
+            self.plane = Some(Arc::clone(plane));
             return;
         }
         self.of_links = of_links(plane);
@@ -326,7 +333,10 @@ fn of_links(plane: &FabricPlane) -> Vec<Condition> {
 
 #[cfg(test)]
 mod tests {
+    use ib_mad::types::PKey;
+
     use super::*;
+    use crate::observe::event::FabricChanges;
     use crate::observe::problem::testing::plane;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -373,6 +383,28 @@ mod tests {
         let slow = watch.conditions(now, &plane(&ALL, 1, 0));
         assert_eq!(ids(&slow), ["link_degraded 'n1' 0x0000000000000001 port 1"]);
         assert!(slow[0].detail.ends_with("; the baseline has another rate"), "{slow:?}");
+    }
+
+    /// Publications that change P_Keys are many where programs make partitions.
+    #[test]
+    fn a_fabric_with_other_p_keys_alone_is_not_compared_again() {
+        let (mut watch, now) = (FabricWatch::default(), Instant::now());
+        let first = plane(&ALL, 1, 0);
+        let found = ids(&watch.conditions(now, &first));
+        let missing = watch.missing();
+        let mut other = FabricPlane::clone(&first);
+        for node in &mut other.nodes {
+            let ports = &mut Arc::make_mut(node).ports;
+            ports.iter_mut().for_each(|port| port.pkeys = [PKey(0x8005)].into());
+        }
+        let other = Arc::new(other);
+        assert_eq!(ids(&watch.conditions(now, &other)), found);
+        assert!(Arc::ptr_eq(&watch.missing(), &missing));
+        assert!(FabricChanges::between(&first, &other).is_empty());
+        // Compared with that, a link that is well is news.
+        assert!(watch.conditions(now, &plane(&ALL, 0, 0)).is_empty());
+        let gone = watch.conditions(now, &plane(&ALL[1..], 0, 0));
+        assert_eq!(ids(&gone), ["link_missing 'n1' 0x0000000000000001 port 1"]);
     }
 
     /// Regression: two swapped cables were four problems.
