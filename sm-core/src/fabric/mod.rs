@@ -249,6 +249,11 @@ impl Fabric {
         (self.present_count - switches, switches)
     }
 
+    /// Number of ports of all nodes, with those that are not present.
+    pub fn port_count(&self) -> usize {
+        self.ports.len()
+    }
+
     /// Adds the node that `info`, a NodeInfo, describes, or brings it back if it was here before.
     /// Its ports are unknown and unlinked.
     pub fn add<T: AsRef<[u8]>>(

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use ib_mad::types::{Guid, Mtu, PKey, Rate};
 use ib_mad::wire::attribute::NodeType;
 use sa_proto::snapshot::{ApiPartition, PartitionMember, RegistryPlane};
@@ -147,14 +148,14 @@ fn broadcast_group(row: &ApiPartition) -> Group {
 
 /// Rules of the file, by partition and port; of two for the same port the later applies.
 struct FileRules {
-    of_guid: HashMap<(u16, Guid), (usize, Membership)>,
+    of_guid: HashMap<(u16, Guid), (usize, Membership), RandomState>,
     /// Rules for kinds of ports, in the order of the file.
     of_kinds: HashMap<u16, Vec<(usize, Rule)>>,
 }
 
 impl FileRules {
     fn of(config: &PartitionConfig) -> Self {
-        let mut rules = Self { of_guid: HashMap::new(), of_kinds: HashMap::new() };
+        let mut rules = Self { of_guid: HashMap::default(), of_kinds: HashMap::new() };
         for (place, rule) in config.rules().iter().enumerate() {
             let pkey = rule.pkey.base();
             if let Ports::Guid(guid) = rule.ports {

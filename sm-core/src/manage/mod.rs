@@ -2,6 +2,7 @@
 //! fabric and the settings; `sweep` sends the requests.
 
 pub mod api_partitions;
+mod by_port;
 pub mod end_port;
 pub mod home;
 pub mod isolation;

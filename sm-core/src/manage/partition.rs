@@ -6,10 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use ib_mad::types::{Gid, Guid, Lifetime, Mtu, PKey, Rate, Sl};
 use ib_mad::wire::attribute::NodeType;
 use sa_proto::snapshot::Partition;
 
+use super::by_port::ByPort;
 use crate::fabric::{Fabric, PortIndex};
 use sm_config::partitions::{GroupSl, Membership, Ports, Rule};
 use sm_config::{PartitionConfig, Settings};
@@ -18,7 +20,7 @@ use sm_config::{PartitionConfig, Settings};
 const LINK_LOCAL: u8 = 2;
 
 /// P_Keys that an end port is to have.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PortKeys {
     /// All P_Keys, each once, in the order in which they get free places of the table.
     pub keys: Vec<PKey>,
@@ -29,7 +31,7 @@ pub struct PortKeys {
 /// Partition membership of all end ports.
 #[derive(Clone, Debug, Default)]
 pub struct Memberships {
-    ports: HashMap<PortIndex, Arc<PortKeys>>,
+    ports: ByPort<Arc<PortKeys>>,
     /// P_Keys of virtual ports, by the port that has them and their index.
     virtual_ports: BTreeMap<(PortIndex, u16), Arc<PortKeys>>,
     /// Partitions that have members, by the P_Key of limited ones.
@@ -50,6 +52,16 @@ impl Memberships {
         let rules = Rules::sort(config.rules());
         let responders: HashSet<Guid> = responders.iter().copied().collect();
         let mut of_kind: HashMap<NodeType, Arc<PortKeys>> = HashMap::new();
+        // Ports with equal P_Keys share them: what depends on them is computed once.
+        let mut known: HashSet<Arc<PortKeys>, RandomState> = HashSet::default();
+        let mut shared = |keys: PortKeys| match known.get(&keys) {
+            Some(known) => known.clone(),
+            None => {
+                let keys = Arc::new(keys);
+                known.insert(keys.clone());
+                keys
+            }
+        };
         let mut found = Self::default();
         for port in fabric.end_ports() {
             let (kind, guid) = (fabric.node_of(port).kind, fabric.port(port).guid);
@@ -57,7 +69,7 @@ impl Memberships {
             let served = own || responders.contains(&guid);
             let guid = if fabric.port(port).is_newcomer { Guid(0) } else { guid };
             let keys = if served || rules.of_guid.contains_key(&guid) {
-                Arc::new(rules.keys(kind, guid, own, served, allow_both))
+                shared(rules.keys(kind, guid, own, served, allow_both))
             } else {
                 let keys = || Arc::new(rules.keys(kind, guid, false, false, allow_both));
                 of_kind.entry(kind).or_insert_with(keys).clone()
@@ -66,13 +78,13 @@ impl Memberships {
         }
         for (host, index, port) in fabric.usable_virtual_ports() {
             let (kind, guid) = (NodeType::Ca, port.guid());
-            let physical = found.ports.get(&host).filter(|_| guid == fabric.port(host).guid);
+            let physical = found.ports.get(host).filter(|_| guid == fabric.port(host).guid);
             let is_newcomer = port.is_newcomer() || fabric.port(host).is_newcomer;
             let guid = if is_newcomer { Guid(0) } else { guid };
             let keys = if let Some(physical) = physical {
                 physical.clone()
             } else if rules.of_guid.contains_key(&guid) {
-                Arc::new(rules.keys(kind, guid, false, false, allow_both))
+                shared(rules.keys(kind, guid, false, false, allow_both))
             } else {
                 let keys = || Arc::new(rules.keys(kind, guid, false, false, allow_both));
                 of_kind.entry(kind).or_insert_with(keys).clone()
@@ -93,7 +105,7 @@ impl Memberships {
     pub fn keep_others(&mut self, fabric: &Fabric, config: &PartitionConfig) {
         let defined: HashSet<u16> =
             config.partitions().iter().map(|partition| partition.pkey.base()).collect();
-        for (&port, keys) in &mut self.ports {
+        for (port, keys) in self.ports.iter_mut() {
             if fabric.port(port).is_newcomer {
                 continue;
             }
@@ -122,7 +134,7 @@ impl Memberships {
 
     /// The P_Keys of a port; ports with equal P_Keys mostly share the allocation.
     pub fn shared_keys(&self, port: PortIndex) -> Option<&Arc<PortKeys>> {
-        self.ports.get(&port)
+        self.ports.get(port)
     }
 
     /// Whether a partition has members; the membership bit does not count.
@@ -156,14 +168,14 @@ fn keep(keys: &mut Arc<PortKeys>, held: impl Iterator<Item = PKey>) {
 struct Rules<'a> {
     all: &'a [Rule],
     of_kind: HashMap<NodeType, Vec<usize>>,
-    of_guid: HashMap<Guid, Vec<usize>>,
+    of_guid: HashMap<Guid, Vec<usize>, RandomState>,
     of_own: Vec<usize>,
 }
 
 impl<'a> Rules<'a> {
     fn sort(all: &'a [Rule]) -> Self {
         let mut rules =
-            Self { all, of_kind: HashMap::new(), of_guid: HashMap::new(), of_own: Vec::new() };
+            Self { all, of_kind: HashMap::new(), of_guid: HashMap::default(), of_own: Vec::new() };
         for (place, rule) in all.iter().enumerate() {
             let kinds: &[NodeType] = match rule.ports {
                 Ports::All => &[NodeType::Ca, NodeType::Switch, NodeType::Router],

@@ -7,9 +7,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use ib_mad::types::PKey;
 use ib_mad::wire::attribute::PKEYS_PER_BLOCK;
 
+use super::by_port::ByPort;
 use super::partition::{Memberships, PortKeys};
 use crate::fabric::{Fabric, PortIndex, VirtualPort};
 use sm_config::Settings;
@@ -47,7 +49,7 @@ impl PKeyPlan {
         let mut known = HashSet::new();
         let rules = Rules::of(settings);
         // Most ports have the same tables and are to have the same keys.
-        let mut decided: HashMap<_, (Arc<[PKey]>, Vec<PKey>)> = HashMap::new();
+        let mut decided: HashMap<_, (Arc<[PKey]>, Vec<PKey>), RandomState> = HashMap::default();
         // Shortages are reported in this order.
         for (port, end_port) in fabric.lid_ports() {
             let Some(wanted) = memberships.shared_keys(end_port) else { continue };
@@ -100,7 +102,7 @@ impl PKeyPlan {
     /// Tables and enforcement of the switch ports at the far ends of links.
     fn check(&mut self, fabric: &Fabric, settings: &Settings, known: &mut HashSet<Arc<[PKey]>>) {
         let wanted = settings.enforcement();
-        let mut of_tables: HashMap<_, Arc<[PKey]>> = HashMap::new();
+        let mut of_tables: HashMap<_, Arc<[PKey]>, RandomState> = HashMap::default();
         for (_, switch) in fabric.switches() {
             let info = switch.switch_info();
             let capacity = usize::from(info.partition_enforcement_cap());
@@ -223,37 +225,6 @@ fn awaits_virtual_ports(fabric: &Fabric, settings: &Settings, port: PortIndex) -
     settings.virt_enabled == MANAGED
         && fabric.virtual_ports(port).is_none()
         && fabric.can_have_virtual_ports(port)
-}
-
-/// A value for each of most ports.
-#[derive(Clone, Debug)]
-struct ByPort<T> {
-    by_index: Vec<Option<T>>,
-}
-
-impl<T> Default for ByPort<T> {
-    fn default() -> Self {
-        Self { by_index: Vec::new() }
-    }
-}
-
-impl<T> ByPort<T> {
-    fn get(&self, port: PortIndex) -> Option<&T> {
-        self.by_index.get(port.get())?.as_ref()
-    }
-
-    fn insert(&mut self, port: PortIndex, value: T) {
-        if self.by_index.len() <= port.get() {
-            self.by_index.resize_with(port.get() + 1, || None);
-        }
-        self.by_index[port.get()] = Some(value);
-    }
-
-    /// Ports that have something, ascending.
-    fn ports(&self) -> impl Iterator<Item = PortIndex> {
-        let all = (0..).zip(&self.by_index).filter(|(_, value)| value.is_some());
-        all.map(|(bits, _)| PortIndex::from_bits(bits))
-    }
 }
 
 fn shared(known: &mut HashSet<Arc<[PKey]>>, table: Vec<PKey>) -> Arc<[PKey]> {

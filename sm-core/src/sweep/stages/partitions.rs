@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use ib_mad::types::{Guid, PKey};
 use ib_mad::wire::attribute::{NodeType, PKEYS_PER_BLOCK, PKeyTable, pkey_table_modifier};
 
@@ -52,7 +53,7 @@ impl Subnet {
         };
         let fabric = &self.fabric;
         let ends = fabric.end_ports();
-        let mut places: HashMap<Guid, (NodeType, bool)> = ends
+        let mut places: HashMap<Guid, (NodeType, bool), RandomState> = ends
             .map(|port| {
                 let own = fabric.sm_port() == Some(port);
                 (fabric.port(port).guid, (fabric.node_of(port).kind, own))

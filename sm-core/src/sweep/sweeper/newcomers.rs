@@ -49,7 +49,7 @@ impl Sweeper {
         }
         newcomers.due = None;
         self.subnet.settle_newcomers(now);
-        self.partition_changes.changed(now);
+        self.partition_changes.changed(now, self.subnet.fabric.port_count());
         self.reregistration.ask(&mut self.subnet, now, settled);
     }
 }

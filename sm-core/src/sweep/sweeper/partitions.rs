@@ -31,7 +31,7 @@ impl Sweeper {
             return;
         }
         self.subnet.partitions.api = partitions;
-        self.partition_changes.changed(now);
+        self.partition_changes.changed(now, self.subnet.fabric.port_count());
         self.run_tasks(now);
         self.advance(now);
     }

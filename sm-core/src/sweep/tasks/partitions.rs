@@ -10,11 +10,13 @@ use crate::sweep::subnet::Subnet;
 use crate::sweep::subnet::events::Event;
 use crate::sweep::subnet::schedule::Cause;
 
-/// Least time between two computations: a change after a pause is in force at once, further ones
-/// wait for it together. It bounds the share of time that a stream of changes costs, since each
-/// computation joins all partitions and looks at all ports, twice. A shorter one needs a
-/// computation that looks only at the ports of GUIDs that changed.
-const INTERVAL: Duration = Duration::from_millis(200);
+/// Least time between two computations, for each port of the fabric: a change after a pause is in
+/// force at once, further ones wait for it together. It bounds the share of time that a stream of
+/// changes costs, since each computation joins all partitions and looks at all ports.
+const INTERVAL_PER_PORT: Duration = Duration::from_micros(1);
+/// Bounds of that time.
+const INTERVAL_MIN: Duration = Duration::from_millis(10);
+const INTERVAL_MAX: Duration = Duration::from_millis(200);
 /// Delay before blocks that a port did not accept are set again.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 /// How often that delay doubles at most.
@@ -36,11 +38,13 @@ pub(in crate::sweep) struct PartitionChanges {
 }
 
 impl PartitionChanges {
-    /// Partitions changed.
-    pub(in crate::sweep) fn changed(&mut self, now: Instant) {
+    /// Partitions changed, in a fabric with so many ports.
+    pub(in crate::sweep) fn changed(&mut self, now: Instant, ports: usize) {
         self.is_stale = true;
         self.attempts = 0;
-        self.due = Some(self.last.map_or(now, |last| now.max(last + INTERVAL)));
+        let interval = INTERVAL_PER_PORT * u32::try_from(ports).unwrap_or(u32::MAX);
+        let interval = interval.clamp(INTERVAL_MIN, INTERVAL_MAX);
+        self.due = Some(self.last.map_or(now, |last| now.max(last + interval)));
     }
 
     /// A sweep has computed all tables.

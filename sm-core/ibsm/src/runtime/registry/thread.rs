@@ -38,9 +38,12 @@ const GATHERING: Duration = Duration::from_millis(2);
 /// How often the list of responders is checked.
 const RESPONDERS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Least time between two reports of partitions to the service loop: each costs a pass over all of
-/// them.
-const PARTITIONS_INTERVAL: Duration = Duration::from_millis(100);
+/// Least time between two reports of partitions to the service loop, for each member: a report
+/// costs a pass over all of them.
+const PARTITIONS_INTERVAL_PER_MEMBER: Duration = Duration::from_micros(1);
+/// Bounds of that time.
+const PARTITIONS_INTERVAL_MIN: Duration = Duration::from_millis(5);
+const PARTITIONS_INTERVAL_MAX: Duration = Duration::from_millis(100);
 
 /// Least time between two reports of multicast members to the service loop: each costs a pass over
 /// the groups that changed, and new trees, however few members joined or left.
@@ -313,7 +316,10 @@ impl RegistryThread {
         if self.partitions_wait {
             return;
         }
-        self.partitions_due = now + PARTITIONS_INTERVAL;
+        let members = u32::try_from(plane.partition_members.len()).unwrap_or(u32::MAX);
+        self.partitions_due = now
+            + (PARTITIONS_INTERVAL_PER_MEMBER * members)
+                .clamp(PARTITIONS_INTERVAL_MIN, PARTITIONS_INTERVAL_MAX);
         *self.shared.api_partitions() = Some(Arc::new(ApiPartitions::of(&plane)));
         self.partitions = Some(plane);
         self.shared.ring();
