@@ -20,6 +20,7 @@ mod interop_saquery;
 mod local_users;
 mod metrics;
 mod node_agent;
+mod partition_latency;
 mod problems;
 mod quarantine;
 mod reach;

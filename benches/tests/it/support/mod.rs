@@ -43,7 +43,7 @@ pub(crate) fn next_packet(transport: &mut impl Transport, until: Instant) -> Opt
     }
 }
 
-/// A fat tree of 16 hosts with `ibfabric` running, without managers and responders.
+/// A fat tree with `ibfabric` running, without managers and responders.
 pub(crate) struct Subnet {
     pub(crate) sandbox: Sandbox,
     publish: String,
@@ -51,9 +51,15 @@ pub(crate) struct Subnet {
 }
 
 impl Subnet {
+    /// One of 16 hosts.
     pub(crate) fn new(name: &str) -> Self {
+        Self::of(name, 8, 16)
+    }
+
+    /// One with two levels of switches of this radix.
+    pub(crate) fn of(name: &str, radix: u8, hosts: u32) -> Self {
         let sandbox = Sandbox::new(name);
-        let net = sandbox.fat_tree(8, 16);
+        let net = sandbox.fat_tree(radix, hosts);
         let fabric = sandbox.ibfabric(&net);
         Self { publish: free_address().to_string(), _fabric: fabric, sandbox }
     }
